@@ -1,0 +1,2 @@
+//! The command `pqgpu`.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Launches the kernels of utf8.cu.

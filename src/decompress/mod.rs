@@ -1,0 +1,3 @@
+//! From page bodies as stored to plain page bodies.
+
+pub mod snappy;

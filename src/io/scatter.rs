@@ -1,0 +1,1 @@
+//! Small ranges from one packed buffer to their places.

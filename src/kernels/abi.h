@@ -1,0 +1,164 @@
+// Structs that Rust (kernels/abi.rs) and the kernels share. Every field has a fixed width, every struct a size that is a
+// multiple of its alignment without implicit padding; a test compares sizes, offsets and constants on both sides.
+// Addresses are device addresses. `_` names padding that is zero.
+#pragma once
+
+#if defined(__CUDACC_RTC__)
+typedef unsigned char uint8_t;
+typedef signed char int8_t;
+typedef unsigned short uint16_t;
+typedef short int16_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+#else
+#include <stdint.h>
+#endif
+
+#define PQGPU_NONE 0xffffffffu
+
+// Kinds of pages: parquet.thrift PageType, with data pages by version.
+enum PageKind : uint8_t { PAGE_DATA_V1 = 0, PAGE_INDEX = 1, PAGE_DICTIONARY = 2, PAGE_DATA_V2 = 3 };
+
+// parquet.thrift Encoding.
+enum Encoding : uint8_t {
+    ENCODING_PLAIN = 0, ENCODING_PLAIN_DICTIONARY = 2, ENCODING_RLE = 3, ENCODING_BIT_PACKED = 4,
+    ENCODING_DELTA_BINARY_PACKED = 5, ENCODING_DELTA_LENGTH_BYTE_ARRAY = 6, ENCODING_DELTA_BYTE_ARRAY = 7,
+    ENCODING_RLE_DICTIONARY = 8, ENCODING_BYTE_STREAM_SPLIT = 9
+};
+
+// What a kernel found wrong. 0 is no fault.
+enum FaultKind : uint32_t {
+    FAULT_NONE = 0,
+    FAULT_HEADER_TRUNCATED = 1,    // a page header runs past the chunk
+    FAULT_HEADER_MALFORMED = 2,    // not Thrift compact, or a field is missing or out of range
+    FAULT_BODY_TRUNCATED = 3,      // a page body runs past the chunk
+    FAULT_DECOMPRESS = 4,          // the compressed stream is malformed
+    FAULT_DECOMPRESSED_LENGTH = 5, // it does not decompress to the length that the header states
+    FAULT_LEVELS = 6,              // levels run past their bytes, or a level is above the maximum
+    FAULT_VALUES_TRUNCATED = 7,    // fewer value bytes than the levels ask for
+    FAULT_DICTIONARY_INDEX = 8,    // an index is not below the dictionary's length
+    FAULT_RLE = 9,                 // a run or bit width is malformed
+    FAULT_STRING_LENGTH = 10,      // a string runs past its page
+    FAULT_UTF8 = 11,               // not UTF-8
+};
+
+// The first fault of a batch, by page and then by offset, as one word that kernels lower with atomicMin:
+// page index << 36 | min(offset, 2^28 - 1) << 8 | kind. All ones: no fault.
+struct FaultSlot { uint64_t word; };
+
+// One column chunk for the header kernel.
+struct ChunkDesc {
+    uint64_t address;    // of its first byte
+    uint64_t bytes;
+    uint64_t num_values; // from the footer: headers are read until their data pages hold this many
+    uint32_t first_page; // its slots in the table of headers
+    uint32_t capacity;
+};
+
+// What the header kernel found in a chunk.
+struct ChunkResult {
+    uint32_t pages;        // pages seen; those beyond the capacity were counted, not stored
+    uint32_t fault;        // FaultKind
+    uint64_t fault_offset; // from the chunk's first byte
+};
+
+// Facts of one page header, as read.
+struct PageHeader {
+    uint64_t header_offset; // from the chunk's first byte
+    uint64_t body_offset;
+    uint32_t compressed_bytes;
+    uint32_t uncompressed_bytes;
+    uint32_t num_values; // nulls included
+    uint32_t num_rows;   // V2 only
+    uint32_t num_nulls;  // V2 only, and never trusted
+    uint32_t def_bytes;  // V2 only
+    uint32_t rep_bytes;  // V2 only
+    uint32_t crc;
+    uint8_t kind;        // PageKind
+    uint8_t encoding;    // Encoding
+    uint8_t def_encoding;
+    uint8_t rep_encoding;
+    uint8_t is_compressed; // V2's flag; 1 for V1
+    uint8_t has_crc;
+    uint8_t _pad[2];
+};
+
+// One page as the host has placed it.
+struct Page {
+    uint64_t source;  // compressed body
+    uint64_t body;    // plain body, levels first: where decompression writes, or `source` itself
+    uint64_t entries; // dictionary pages of strings: where their StringRefs go
+    uint64_t first_row; // of its column in this batch
+    uint32_t source_bytes;
+    uint32_t body_bytes;
+    uint32_t num_values;
+    uint32_t def_bytes; // V2: level bytes, which lie uncompressed before the values
+    uint32_t rep_bytes;
+    uint32_t column;     // index of its Column
+    uint32_t dictionary; // index of its dictionary page, or PQGPU_NONE
+    uint8_t kind;
+    uint8_t encoding;
+    uint8_t def_encoding;
+    uint8_t _pad;
+};
+
+// What the level kernel found in a page, for the kernels after it.
+struct PageState {
+    uint64_t values;      // address of the encoded values
+    uint32_t value_bytes;
+    uint32_t valid;       // values that are not null
+    uint64_t string_bytes; // bytes of the page's strings, by the string kernel
+};
+
+// One string or byte array.
+struct StringRef {
+    uint64_t address;
+    uint32_t bytes;
+    uint32_t _pad;
+};
+
+// How a fixed-width value becomes its Arrow value.
+enum Conversion : uint32_t {
+    CONVERT_COPY = 0,        // out_width bytes as they are; fewer than in_width: the low ones
+    CONVERT_BOOL = 1,        // bits to bits
+    CONVERT_SIGN_EXTEND = 2, // little-endian, to a wider integer
+    CONVERT_BIG_ENDIAN = 3,  // big-endian two's complement to a little-endian integer
+    CONVERT_INT96_NANOS = 4, // Julian day and nanoseconds to nanoseconds since 1970
+    CONVERT_DIVIDE = 5,      // 64-bit integer divided by `factor`
+    CONVERT_MULTIPLY = 6,    // 32-bit integer times `factor`, to 64 bits
+};
+
+// One leaf column's output in this batch.
+struct Column {
+    uint64_t values;    // fixed width: values; strings: unused
+    uint64_t validity;  // 32-bit words, zeroed before the level kernel; 0 for required columns
+    uint64_t refs;      // strings: a StringRef a row
+    uint64_t offsets;   // strings: rows + 1 offsets
+    uint64_t data;      // strings: bytes
+    uint64_t rows;
+    int64_t factor;
+    uint32_t max_def;
+    uint32_t conversion; // Conversion
+    uint32_t in_width;   // bytes of a PLAIN value
+    uint32_t out_width;  // bytes of an Arrow value; strings: bytes of an offset, 4 or 8
+};
+
+struct ScatterEntry {
+    uint64_t source;
+    uint64_t target;
+    uint64_t bytes;
+};
+
+// Arguments, one struct a kernel.
+struct ScatterArgs { uint64_t entries; uint64_t count; };
+struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
+struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
+struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct DictionaryStringsArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
+struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+// `bases`: for each item, where the page's strings start in the column's data.
+struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t count; };
+struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };

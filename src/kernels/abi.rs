@@ -1,0 +1,128 @@
+//! The Rust side of `abi.h`; see there for what each field means.
+#![allow(missing_docs)] // abi.h documents the fields, once
+
+use bytemuck::{Pod, Zeroable};
+
+use super::Kernel;
+
+/// No page, no dictionary.
+pub const NONE: u32 = u32::MAX;
+
+/// A kernel's one argument struct.
+///
+/// # Safety
+/// The type is the one that the kernel named by `KERNEL` takes.
+pub unsafe trait KernelArgs: Pod {
+    /// The kernel.
+    const KERNEL: Kernel;
+}
+
+macro_rules! structs {
+    ($($name:ident { $($field:ident: $type:ty),* $(,)? })*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "` in `abi.h`.")]
+            #[repr(C)]
+            #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+            pub struct $name { $(pub $field: $type,)* }
+        )*
+
+        /// Name, size and field offsets of every struct, for comparison with the C++ side.
+        pub fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+            vec![$((
+                stringify!($name),
+                size_of::<$name>(),
+                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*],
+            ),)*]
+        }
+    };
+}
+
+structs! {
+    FaultSlot { word: u64 }
+    ChunkDesc { address: u64, bytes: u64, num_values: u64, first_page: u32, capacity: u32 }
+    ChunkResult { pages: u32, fault: u32, fault_offset: u64 }
+    PageHeader {
+        header_offset: u64, body_offset: u64, compressed_bytes: u32, uncompressed_bytes: u32, num_values: u32,
+        num_rows: u32, num_nulls: u32, def_bytes: u32, rep_bytes: u32, crc: u32, kind: u8, encoding: u8,
+        def_encoding: u8, rep_encoding: u8, is_compressed: u8, has_crc: u8, _pad: [u8; 2],
+    }
+    Page {
+        source: u64, body: u64, entries: u64, first_row: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
+        def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, kind: u8, encoding: u8, def_encoding: u8, _pad: u8,
+    }
+    PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64 }
+    StringRef { address: u64, bytes: u32, _pad: u32 }
+    Column {
+        values: u64, validity: u64, refs: u64, offsets: u64, data: u64, rows: u64, factor: i64, max_def: u32,
+        conversion: u32, in_width: u32, out_width: u32,
+    }
+    ScatterEntry { source: u64, target: u64, bytes: u64 }
+    ScatterArgs { entries: u64, count: u64 }
+    PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
+    SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
+    LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    DictionaryStringsArgs { pages: u64, items: u64, fault: u64, count: u64 }
+    FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    StringGatherArgs { pages: u64, columns: u64, items: u64, bases: u64, count: u64 }
+    Utf8Args { pages: u64, columns: u64, items: u64, bases: u64, fault: u64, count: u64 }
+}
+
+macro_rules! kernel_args {
+    ($($name:ident => $kernel:ident),* $(,)?) => {
+        // SAFETY: the KERNEL line of each kernel names this struct; the emulated tests and abi.h's test check both.
+        $(unsafe impl KernelArgs for $name { const KERNEL: Kernel = Kernel::$kernel; })*
+    };
+}
+
+kernel_args! {
+    ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
+    DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
+    StringGatherArgs => StringGather, Utf8Args => Utf8,
+}
+
+/// `PageKind` in `abi.h`.
+pub mod page_kind {
+    pub const DATA_V1: u8 = 0;
+    pub const INDEX: u8 = 1;
+    pub const DICTIONARY: u8 = 2;
+    pub const DATA_V2: u8 = 3;
+}
+
+/// `Encoding` in `abi.h`.
+pub mod encoding {
+    pub const PLAIN: u8 = 0;
+    pub const PLAIN_DICTIONARY: u8 = 2;
+    pub const RLE: u8 = 3;
+    pub const BIT_PACKED: u8 = 4;
+    pub const RLE_DICTIONARY: u8 = 8;
+}
+
+/// `Conversion` in `abi.h`.
+pub mod conversion {
+    pub const COPY: u32 = 0;
+    pub const BOOL: u32 = 1;
+    pub const SIGN_EXTEND: u32 = 2;
+    pub const BIG_ENDIAN: u32 = 3;
+    pub const INT96_NANOS: u32 = 4;
+    pub const DIVIDE: u32 = 5;
+    pub const MULTIPLY: u32 = 6;
+}
+
+/// `FaultKind` in `abi.h`, as words.
+pub fn fault_message(kind: u32) -> &'static str {
+    match kind {
+        1 => "a page header runs past the column chunk",
+        2 => "malformed page header",
+        3 => "a page body runs past the column chunk",
+        4 => "malformed compressed page",
+        5 => "a page does not decompress to the length that its header states",
+        6 => "malformed definition levels",
+        7 => "fewer values than the levels ask for",
+        8 => "a dictionary index is out of range",
+        9 => "malformed run-length encoding",
+        10 => "a string runs past its page",
+        11 => "a string is not UTF-8",
+        _ => "unknown fault",
+    }
+}

@@ -1,0 +1,81 @@
+//! The kernels: their names, sources and block sizes. One `.cu` file a concern, named like the Rust file that
+//! launches it; `abi.h` and [`abi`] hold the structs that both sides read.
+
+pub mod abi;
+
+/// Declares every kernel once: the variant, its symbol, its file's base name and its block size.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $variant:ident = $symbol:ident in $module:literal, $threads:literal threads;)*) => {
+        /// A kernel.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Kernel { $($(#[$doc])* $variant,)* }
+
+        impl Kernel {
+            /// Every kernel.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name under which the compiled module exports it.
+            pub fn symbol(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($symbol),)* }
+            }
+
+            /// Base name of the file that holds it.
+            pub fn module(self) -> &'static str {
+                match self { $(Self::$variant => $module,)* }
+            }
+
+            /// The module's source.
+            pub fn source(self) -> &'static str {
+                match self { $(Self::$variant => include_str!(concat!($module, ".cu")),)* }
+            }
+
+            /// Threads of a block.
+            pub fn threads(self) -> u32 {
+                match self { $(Self::$variant => $threads,)* }
+            }
+        }
+
+        /// The kernels built for the CPU.
+        #[cfg(feature = "emulated")]
+        pub(crate) mod emulated {
+            use super::Kernel;
+            use crate::device::emulated::KernelBody;
+
+            // SAFETY: the symbols are defined by KERNEL in prelude.cuh, once for each kernel, with this signature.
+            unsafe extern "C" { $(fn $symbol(args: *const std::ffi::c_void);)* }
+
+            /// The function that one emulated thread runs.
+            pub(crate) fn body(kernel: Kernel) -> KernelBody {
+                match kernel { $(Kernel::$variant => $symbol,)* }
+            }
+        }
+    };
+}
+
+kernels! {
+    /// Small ranges from one packed buffer to their places.
+    Scatter = pqgpu_scatter in "scatter", 128 threads;
+    /// Thrift page headers, a warp a chunk.
+    PageHeaders = pqgpu_page_headers in "header", 32 threads;
+    /// Snappy pages, a block a page.
+    Snappy = pqgpu_snappy in "snappy", 64 threads;
+    /// Definition levels of flat columns to validity bits and counts, a block a page.
+    Levels = pqgpu_levels in "levels", 128 threads;
+    /// String dictionaries to references, a block a dictionary page.
+    DictionaryStrings = pqgpu_dictionary_strings in "dictionary", 128 threads;
+    /// Fixed-width values, PLAIN or from a dictionary, a block a page.
+    Fixed = pqgpu_fixed in "fixed", 128 threads;
+    /// References to each row's string, and bytes a page, a block a page.
+    StringRefs = pqgpu_string_refs in "strings", 128 threads;
+    /// Offsets and bytes from references, a block a page.
+    StringGather = pqgpu_string_gather in "strings", 128 threads;
+    /// UTF-8 validation of gathered bytes.
+    Utf8 = pqgpu_utf8 in "utf8", 256 threads;
+}
+
+/// What the kernels include, by the name in the `#include`.
+pub const HEADERS: &[(&str, &str)] = &[
+    ("abi.h", include_str!("abi.h")),
+    ("prelude.cuh", include_str!("prelude.cuh")),
+    ("rle.cuh", include_str!("rle.cuh")),
+];

@@ -1,0 +1,55 @@
+//! Reads Parquet into GPU memory as Arrow, and proves which path every byte took.
+//!
+//! # The pipeline
+//!
+//! ```text
+//!  source ──► footer ──► plan ──► fetch ──► decompress ──► decode ──► batch
+//!  io::source footer/    plan/    io/       page/          decode/    batch.rs
+//!             CPU        CPU      I/O       decompress/    GPU        arrays in
+//!             metadata,  pure:    │         GPU            │          device memory
+//!             leaves     ranges,  │                        │
+//!                        routes   └──────► ledger ◄────────┘ columns decoded on
+//!                                          which path each   the CPU, and why
+//!                                          operation took
+//! ```
+//!
+//! Each stage takes the value that the stage before it made and knows nothing of the stages after it:
+//!
+//! | stage | takes | makes | where |
+//! |---|---|---|---|
+//! | open | path or URL | [`Source`](io::Source) | `io/source.rs`, `io/object.rs` |
+//! | footer | `Source` | [`Footer`](footer::Footer): metadata, Arrow schema, leaves | `footer/` |
+//! | plan | `Footer`, options | [`ScanPlan`](plan::ScanPlan): batches of ranges with routes and reasons | `plan/` |
+//! | fetch | one [`BatchPlan`](plan::BatchPlan) | bytes in a device slab, bytes in host memory | `io/` |
+//! | pages | a slab | the page table: one descriptor a page | `page/` |
+//! | decompress | page table | addresses of plain page bodies | `decompress/` |
+//! | decode | page table, leaves | [`DeviceArray`]s | `decode/` |
+//!
+//! [`reader`] alone wires them together. Underneath lie [`device`] (memory, streams, events, launches: CUDA, or the
+//! same kernels on the CPU) and `sys` (symbol tables of foreign libraries); neither knows of Parquet. `kernels/` holds
+//! the CUDA C++ beside `abi.h`, the structs that Rust shares with it; a kernel file has the base name of the Rust file
+//! that launches it.
+//!
+//! What no kernel decodes yet is decoded by arrow-rs, a column at a time, and copied over: counted, with the reason.
+
+pub mod batch;
+pub mod cpu;
+pub mod decode;
+pub mod decompress;
+pub mod device;
+pub mod error;
+pub mod footer;
+pub mod io;
+pub mod kernels;
+pub mod options;
+pub mod page;
+pub mod plan;
+pub mod reader;
+pub mod sys;
+
+pub use batch::{DeviceArray, DeviceBatch};
+pub use device::Device;
+pub use error::{Error, Place, Result};
+pub use io::ledger::{Ledger, PathReport};
+pub use options::{CompatMode, IoOptions, ReadOptions};
+pub use reader::{GpuReader, GpuReaderBuilder, ScanReport};

@@ -1,0 +1,1 @@
+//! Parses the page headers of chunks on the device.

@@ -1,0 +1,3 @@
+//! From chunks in a slab to the page table.
+
+pub mod header;

@@ -1,0 +1,1 @@
+//! Device memory that the footer lets us expect, and where batches are cut.

@@ -1,0 +1,1 @@
+//! Which row groups can hold matching rows, by their statistics.

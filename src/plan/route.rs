@@ -1,0 +1,46 @@
+//! Which way a range travels, and why.
+
+use std::fmt;
+
+/// Stage one of the path choice; stage two is cuFile's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Route {
+    /// Through cuFile into device memory.
+    Direct,
+    /// Through our own reads and page-locked memory.
+    Host,
+}
+
+/// Why a range took its route.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RouteReason {
+    /// A local file, large enough, and cuFile is allowed.
+    Eligible,
+    /// Smaller than `gds_threshold`.
+    BelowThreshold,
+    /// The source is not a local file.
+    RemoteSource,
+    /// Compat mode is on.
+    CompatOn,
+    /// The arrays stay in host memory.
+    CpuDevice,
+    /// arrow-rs decodes these bytes, for the reason given.
+    CpuDecode(String),
+    /// cuFile refused, with its error.
+    CuFileRefused(String),
+}
+
+impl fmt::Display for RouteReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eligible => f.write_str("local file at or above gds_threshold"),
+            Self::BelowThreshold => f.write_str("below gds_threshold"),
+            Self::RemoteSource => f.write_str("remote source"),
+            Self::CompatOn => f.write_str("compat mode is on"),
+            Self::CpuDevice => f.write_str("arrays stay in host memory"),
+            Self::CpuDecode(reason) => write!(f, "decoded on the CPU: {reason}"),
+            Self::CuFileRefused(reason) => write!(f, "cuFile refused: {reason}"),
+        }
+    }
+}

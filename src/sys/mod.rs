@@ -1,0 +1,1 @@
+//! Symbol tables of foreign libraries, loaded when first needed; no policy here.
