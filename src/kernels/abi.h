@@ -108,7 +108,7 @@ struct Page {
 struct PageState {
     uint64_t values;      // address of the encoded values
     uint32_t value_bytes;
-    uint32_t valid;       // values that are not null
+    uint32_t valid;       // values that are not null; dictionary pages of strings: entries
     uint64_t string_bytes; // bytes of the page's strings, by the string kernel
 };
 
@@ -125,9 +125,15 @@ enum Conversion : uint32_t {
     CONVERT_BOOL = 1,        // bits to bits
     CONVERT_SIGN_EXTEND = 2, // little-endian, to a wider integer
     CONVERT_BIG_ENDIAN = 3,  // big-endian two's complement to a little-endian integer
-    CONVERT_INT96_NANOS = 4, // Julian day and nanoseconds to nanoseconds since 1970
-    CONVERT_DIVIDE = 5,      // 64-bit integer divided by `factor`
+    CONVERT_INT96_NANOS = 4, // Julian day and nanoseconds to units of `factor` nanoseconds (1: nanoseconds) since 1970
+    CONVERT_DIVIDE = 5,      // 64-bit integer divided by `factor`, towards zero
     CONVERT_MULTIPLY = 6,    // 32-bit integer times `factor`, to 64 bits
+    CONVERT_COPY_TAIL = 7,   // the last out_width bytes as they are
+};
+
+// Column.flags.
+enum ColumnFlag : uint32_t {
+    COLUMN_FIXED_LEN = 1, // FIXED_LEN_BYTE_ARRAY: the bytes of a PLAIN page are exactly those of its values
 };
 
 // One leaf column's output in this batch.
@@ -143,10 +149,18 @@ struct Column {
     uint32_t conversion; // Conversion
     uint32_t in_width;   // bytes of a PLAIN value
     uint32_t out_width;  // bytes of an Arrow value; strings: bytes of an offset, 4 or 8
+    uint32_t flags;      // ColumnFlag
+    uint32_t _pad;
 };
 
 struct ScatterEntry {
     uint64_t source;
+    uint64_t target;
+    uint64_t bytes;
+};
+
+// Bytes to be zeroed.
+struct ZeroEntry {
     uint64_t target;
     uint64_t bytes;
 };
@@ -156,9 +170,11 @@ struct ScatterArgs { uint64_t entries; uint64_t count; };
 struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
 struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
 struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
-struct DictionaryStringsArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
+struct ZeroArgs { uint64_t entries; uint64_t count; };
+struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: for each item, where the page's strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t count; };
-struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };
+// `items` are dictionary pages (their entries) and PLAIN pages (their gathered bytes).
+struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };

@@ -54,18 +54,20 @@ structs! {
     StringRef { address: u64, bytes: u32, _pad: u32 }
     Column {
         values: u64, validity: u64, refs: u64, offsets: u64, data: u64, rows: u64, factor: i64, max_def: u32,
-        conversion: u32, in_width: u32, out_width: u32,
+        conversion: u32, in_width: u32, out_width: u32, flags: u32, _pad: u32,
     }
     ScatterEntry { source: u64, target: u64, bytes: u64 }
+    ZeroEntry { target: u64, bytes: u64 }
     ScatterArgs { entries: u64, count: u64 }
+    ZeroArgs { entries: u64, count: u64 }
     PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
     SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
     LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
-    DictionaryStringsArgs { pages: u64, items: u64, fault: u64, count: u64 }
+    DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, items: u64, bases: u64, count: u64 }
-    Utf8Args { pages: u64, columns: u64, items: u64, bases: u64, fault: u64, count: u64 }
+    Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, fault: u64, count: u64 }
 }
 
 macro_rules! kernel_args {
@@ -78,7 +80,7 @@ macro_rules! kernel_args {
 kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
-    StringGatherArgs => StringGather, Utf8Args => Utf8,
+    StringGatherArgs => StringGather, Utf8Args => Utf8, ZeroArgs => Zero,
 }
 
 /// `PageKind` in `abi.h`.
@@ -107,6 +109,12 @@ pub mod conversion {
     pub const INT96_NANOS: u32 = 4;
     pub const DIVIDE: u32 = 5;
     pub const MULTIPLY: u32 = 6;
+    pub const COPY_TAIL: u32 = 7;
+}
+
+/// `ColumnFlag` in `abi.h`.
+pub mod column_flag {
+    pub const FIXED_LEN: u32 = 1;
 }
 
 /// `FaultKind` in `abi.h`, as words.

@@ -55,6 +55,8 @@ macro_rules! kernels {
 kernels! {
     /// Small ranges from one packed buffer to their places.
     Scatter = pqgpu_scatter in "scatter", 128 threads;
+    /// Zeroes ranges, a block a range.
+    Zero = pqgpu_zero in "zero", 128 threads;
     /// Thrift page headers, a warp a chunk.
     PageHeaders = pqgpu_page_headers in "header", 32 threads;
     /// Snappy pages, a block a page.
@@ -77,5 +79,8 @@ kernels! {
 pub const HEADERS: &[(&str, &str)] = &[
     ("abi.h", include_str!("abi.h")),
     ("prelude.cuh", include_str!("prelude.cuh")),
+    ("bytes.cuh", include_str!("bytes.cuh")),
+    ("rows.cuh", include_str!("rows.cuh")),
+    ("chain.cuh", include_str!("chain.cuh")),
     ("rle.cuh", include_str!("rle.cuh")),
 ];
