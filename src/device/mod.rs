@@ -8,6 +8,8 @@ mod buffer;
 pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+#[cfg(feature = "emulated")]
+pub(crate) mod simt;
 pub mod staging;
 mod stream;
 

@@ -83,38 +83,31 @@ kernel_args! {
     StringGatherArgs => StringGather, Utf8Args => Utf8, ZeroArgs => Zero,
 }
 
-/// `PageKind` in `abi.h`.
-pub mod page_kind {
-    pub const DATA_V1: u8 = 0;
-    pub const INDEX: u8 = 1;
-    pub const DICTIONARY: u8 = 2;
-    pub const DATA_V2: u8 = 3;
+macro_rules! constants {
+    ($($(#[$doc:meta])* $module:ident: $type:ty, $prefix:literal { $($name:ident = $value:literal),* $(,)? })*) => {
+        $($(#[$doc])* pub mod $module { $(pub const $name: $type = $value;)* })*
+
+        /// Every constant by its name in `abi.h`, for comparison with the C++ side.
+        pub fn constants() -> Vec<(String, u64)> {
+            vec![
+                ("PQGPU_NONE".into(), NONE.into()),
+                $($((concat!($prefix, stringify!($name)).into(), $module::$name.into()),)*)*
+            ]
+        }
+    };
 }
 
-/// `Encoding` in `abi.h`.
-pub mod encoding {
-    pub const PLAIN: u8 = 0;
-    pub const PLAIN_DICTIONARY: u8 = 2;
-    pub const RLE: u8 = 3;
-    pub const BIT_PACKED: u8 = 4;
-    pub const RLE_DICTIONARY: u8 = 8;
-}
-
-/// `Conversion` in `abi.h`.
-pub mod conversion {
-    pub const COPY: u32 = 0;
-    pub const BOOL: u32 = 1;
-    pub const SIGN_EXTEND: u32 = 2;
-    pub const BIG_ENDIAN: u32 = 3;
-    pub const INT96_NANOS: u32 = 4;
-    pub const DIVIDE: u32 = 5;
-    pub const MULTIPLY: u32 = 6;
-    pub const COPY_TAIL: u32 = 7;
-}
-
-/// `ColumnFlag` in `abi.h`.
-pub mod column_flag {
-    pub const FIXED_LEN: u32 = 1;
+constants! {
+    /// `PageKind` in `abi.h`.
+    page_kind: u8, "PAGE_" { DATA_V1 = 0, INDEX = 1, DICTIONARY = 2, DATA_V2 = 3 }
+    /// `Encoding` in `abi.h`.
+    encoding: u8, "ENCODING_" { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, BIT_PACKED = 4, RLE_DICTIONARY = 8 }
+    /// `Conversion` in `abi.h`.
+    conversion: u32, "CONVERT_" {
+        COPY = 0, BOOL = 1, SIGN_EXTEND = 2, BIG_ENDIAN = 3, INT96_NANOS = 4, DIVIDE = 5, MULTIPLY = 6, COPY_TAIL = 7,
+    }
+    /// `ColumnFlag` in `abi.h`.
+    column_flag: u32, "COLUMN_" { FIXED_LEN = 1 }
 }
 
 /// `FaultKind` in `abi.h`, as words.

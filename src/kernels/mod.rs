@@ -2,6 +2,8 @@
 //! launches it; `abi.h` and [`abi`] hold the structs that both sides read.
 
 pub mod abi;
+#[cfg(all(test, feature = "emulated"))]
+mod abi_tests;
 
 /// Declares every kernel once: the variant, its symbol, its file's base name and its block size.
 macro_rules! kernels {
