@@ -129,6 +129,8 @@ pub struct Properties {
 pub type RawStream = u64;
 /// An event of a backend.
 pub type RawEvent = u64;
+/// Told the address of a slab whose memory is about to be given back. It may not call the backend.
+pub type SlabHook = Box<dyn Fn(u64) + Send + Sync>;
 
 /// The raw device. Addresses are device addresses; asynchronous calls are ordered by stream.
 ///
@@ -155,7 +157,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Safety
     /// `address` came from `alloc_slab` and nothing uses it.
     unsafe fn free_slab(&self, address: u64);
-    /// Page-locked host memory that the CPU reads at full speed.
+    /// Asks the backend to keep freed slabs for reuse, and to call `released` with a slab's address before its memory is
+    /// really given back. `true`: it does, and a registration of a slab with another library (cuFile) may outlive
+    /// [`free_slab`](Self::free_slab) until that call. `false`: slabs go back at once, so end the registration first.
+    fn keep_slabs(&self, released: SlabHook) -> bool {
+        drop(released);
+        false
+    }
+    /// Page-locked host memory that the CPU reads at full speed, zeroed.
     fn alloc_pinned(&self, bytes: usize) -> Result<NonNull<u8>>;
     /// Frees page-locked memory.
     ///
@@ -198,6 +207,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Safety
     /// The range is valid until the fill is done.
     unsafe fn fill(&self, stream: RawStream, target: u64, value: u8, bytes: usize) -> Result<()>;
+    /// Makes kernels ready to launch, compiled in parallel where they have to be. Without it each is made ready by its
+    /// first launch.
+    fn prepare(&self, kernels: &[Kernel]) -> Result<()> {
+        let _ = kernels;
+        Ok(())
+    }
     /// Queues a kernel over `blocks` blocks of the kernel's own size. `args` is the kernel's one argument struct.
     ///
     /// # Safety
