@@ -1,1 +1,3 @@
 //! Symbol tables of foreign libraries, loaded when first needed; no policy here.
+
+pub mod nvrtc;
