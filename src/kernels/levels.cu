@@ -1,5 +1,105 @@
-#include "prelude.cuh"
+#include "rle.cuh"
+#include "rows.cuh"
 
+// Bits [row, row + 32) of the window, as far as it holds them: bit 0 is row `row`.
+DEVICE uint32_t window_bits(const Runs& runs, uint32_t row, uint32_t end) {
+    uint32_t bits = 0;
+    uint32_t next = row;
+    for (uint32_t run = runs_find(runs, row); next < end; ++run) {
+        const uint32_t take = min(runs.start[run + 1], end) - next;
+        uint32_t part;
+        if (runs.packed[run]) {
+            part = load_bits(runs.data + runs.value[run], next - runs.start[run], take, runs.data, runs.data + runs.bytes);
+        } else {
+            part = runs.value[run] ? 0xffffffffu >> (32 - take) : 0;
+        }
+        bits |= part << (next - row);
+        next += take;
+    }
+    return bits;
+}
+
+// Level bytes are checked and decoded here even where a header claims that there are no nulls.
 KERNEL(pqgpu_levels, LevelsArgs, 128) {
-    (void)args;
+    if (blockIdx.x >= args.count) return;
+    __shared__ Runs runs;
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    const Column column = at<const Column>(args.columns)[page.column];
+
+    // Where levels and values lie.
+    uint64_t levels = page.body;
+    uint64_t level_bytes = 0;
+    uint64_t value_offset = 0;
+    bool fits = true;
+    if (page.kind == PAGE_DATA_V2) {
+        levels += page.rep_bytes;
+        level_bytes = page.def_bytes;
+        value_offset = (uint64_t)page.rep_bytes + page.def_bytes;
+    } else if (column.max_def > 0 && page.def_encoding == ENCODING_BIT_PACKED) {
+        level_bytes = ((uint64_t)page.num_values + 7) / 8;
+        value_offset = level_bytes;
+    } else if (column.max_def > 0) {
+        fits = page.body_bytes >= 4;
+        if (fits) level_bytes = load_by_bytes(page.body, 4);
+        levels += 4;
+        value_offset = 4 + level_bytes;
+    }
+    fits = fits && value_offset <= page.body_bytes;
+
+    PageState state;
+    state.values = page.body;
+    state.value_bytes = 0;
+    state.valid = 0;
+    state.string_bytes = 0;
+    if (!fits) {
+        if (threadIdx.x == 0) {
+            raise_fault(args.fault, index, 0, FAULT_LEVELS);
+            at<PageState>(args.states)[index] = state;
+        }
+        return;
+    }
+
+    uint64_t valid = page.num_values;
+    bool fault = false;
+    if (column.max_def > 0 && page.num_values > 0) {
+        if (threadIdx.x == 0) {
+            runs_begin(runs, levels, (uint32_t)level_bytes, 1, RUNS_LEVELS, page.num_values);
+            if (page.kind == PAGE_DATA_V1 && page.def_encoding == ENCODING_BIT_PACKED) runs_packed(runs);
+        }
+        uint64_t mine = 0;
+        uint32_t done = 0;
+        while (done < page.num_values) {
+            if (threadIdx.x == 0 && done == runs_end(runs)) runs_next(runs);
+            __syncthreads();
+            fault = runs.fault != 0;
+            if (fault) break;
+            const uint32_t end = runs_end(runs);
+            // The window's rows by words of the column: a word that the window does not fill is shared with others.
+            const uint64_t first = page.first_row + done;
+            const uint64_t last = page.first_row + end;
+            for (uint64_t word = first / 32 + threadIdx.x; word * 32 < last; word += blockDim.x) {
+                const uint64_t low = max(word * 32, first);
+                const uint64_t high = min(word * 32 + 32, last);
+                const uint32_t bits = window_bits(runs, (uint32_t)(low - page.first_row), (uint32_t)(high - page.first_row));
+                uint32_t* out = at<uint32_t>(column.validity) + word;
+                if (high - low == 32) *out = bits;
+                else if (bits) atomicOr(out, bits << (uint32_t)(low - word * 32));
+                mine += __popc(bits);
+            }
+            done = end;
+            __syncthreads();
+        }
+        valid = block_sum<128>(mine);
+    }
+    if (threadIdx.x == 0) {
+        if (fault) {
+            raise_fault(args.fault, index, levels - page.body + runs.position, FAULT_LEVELS);
+        } else {
+            state.values = page.body + value_offset;
+            state.value_bytes = page.body_bytes - (uint32_t)value_offset;
+            state.valid = (uint32_t)valid;
+        }
+        at<PageState>(args.states)[index] = state;
+    }
 }

@@ -1,9 +1,193 @@
-#include "prelude.cuh"
+#include "chain.cuh"
+#include "indices.cuh"
+#include "rows.cuh"
 
 KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
-    (void)args;
+    if (blockIdx.x >= args.count) return;
+    // A page is either dictionary-encoded or PLAIN.
+    union Source {
+        struct { Runs runs; uint32_t indices[TILE_ROWS]; } dictionary;
+        Chain plain;
+    };
+    __shared__ Source source;
+    __shared__ Tile tile;
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    const PageState state = at<const PageState>(args.states)[index];
+    const Column column = at<const Column>(args.columns)[page.column];
+    const bool dictionary = is_dictionary(page);
+    const uint32_t value_offset = (uint32_t)(state.values - page.body);
+    Runs& runs = source.dictionary.runs;
+    Chain& chain = source.plain;
+
+    const StringRef* entries = nullptr;
+    uint32_t entry_count = 0;
+    if (dictionary) {
+        entries = at<const StringRef>(at<const Page>(args.pages)[page.dictionary].entries);
+        entry_count = at<const PageState>(args.states)[page.dictionary].valid;
+        if (threadIdx.x == 0) indices_begin(runs, state);
+        __syncthreads();
+        if (runs.fault) {
+            if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset, runs.fault);
+            return;
+        }
+    } else if (threadIdx.x == 0) {
+        chain_begin(chain, state.values, page.body, state.value_bytes);
+    }
+
+    const uint64_t first = page.first_row;
+    const uint64_t last = first + page.num_values;
+    const uint64_t validity = state.valid < page.num_values ? column.validity : 0;
+    uint64_t bytes = 0;
+    uint32_t rank = 0;
+    for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
+        tile_load(tile, validity, state.valid, row, first, last);
+        const uint32_t valid = tile.before[32];
+        uint32_t fault = FAULT_NONE;
+        uint32_t position = 0;
+        if (dictionary) {
+            if (!runs_expand(runs, source.dictionary.indices, rank, valid)) {
+                fault = runs.fault;
+                position = runs.position;
+            }
+        } else {
+            chain_next(chain, valid);
+            fault = chain.fault;
+            if (fault == FAULT_NONE && chain.count < valid) fault = FAULT_VALUES_TRUNCATED;
+            position = chain.position;
+        }
+        if (fault) {
+            if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + position, fault);
+            return;
+        }
+        for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < last; it += blockDim.x) {
+            if (row + it < first) continue;
+            StringRef ref;
+            ref.address = 0;
+            ref.bytes = 0;
+            ref._pad = 0;
+            if (tile_valid(tile, it)) {
+                const uint32_t from = tile_rank(tile, it);
+                if (!dictionary) {
+                    ref.address = state.values + chain.start[from];
+                    ref.bytes = chain.length[from];
+                } else if (source.dictionary.indices[from] < entry_count) {
+                    ref = entries[source.dictionary.indices[from]];
+                } else {
+                    raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+                }
+            }
+            at<StringRef>(column.refs)[row + it] = ref;
+            bytes += ref.bytes;
+        }
+        rank += valid;
+    }
+    const uint64_t total = block_sum<128>(bytes);
+    if (threadIdx.x == 0) at<PageState>(args.states)[index].string_bytes = total;
 }
 
+// Rows of a gather tile: four a thread.
+#define GATHER_ROWS 512u
+
+// Sixteen bytes of the output, filled from the low end.
+struct Chunk {
+    uint64_t low;
+    uint64_t high;
+};
+
+DEVICE void chunk_put(Chunk& chunk, uint32_t position, uint32_t value) {
+    if (position < 8) {
+        chunk.low |= (uint64_t)value << (8 * position);
+        // A word that crosses the middle.
+        if (position > 4) chunk.high |= (uint64_t)value >> (8 * (8 - position));
+    } else {
+        chunk.high |= (uint64_t)value << (8 * (position - 8));
+    }
+}
+
+// Every thread writes 16 aligned bytes at a time, whichever strings they come from, so that short and long strings
+// keep all threads busy alike.
 KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
-    (void)args;
+    if (blockIdx.x >= args.count) return;
+    __shared__ uint64_t address[GATHER_ROWS];
+    __shared__ uint64_t start[GATHER_ROWS + 1]; // of each string among the tile's bytes
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    const Column column = at<const Column>(args.columns)[page.column];
+    const StringRef* refs = at<const StringRef>(column.refs) + page.first_row;
+    uint64_t base = at<const uint64_t>(args.bases)[blockIdx.x];
+
+    for (uint32_t row = 0; row < page.num_values; row += GATHER_ROWS) {
+        const uint32_t rows = min(GATHER_ROWS, page.num_values - row);
+        __syncthreads();
+        for (uint32_t it = threadIdx.x; it < GATHER_ROWS; it += blockDim.x) {
+            StringRef ref;
+            ref.address = 0;
+            ref.bytes = 0;
+            if (it < rows) ref = refs[row + it];
+            address[it] = ref.address;
+            start[it] = ref.bytes;
+        }
+        __syncthreads();
+        uint64_t sum = 0;
+        for (uint32_t it = 0; it < 4; ++it) sum += start[4 * threadIdx.x + it];
+        uint64_t bytes;
+        uint64_t before = block_scan<128>(sum, bytes);
+        for (uint32_t it = 0; it < 4; ++it) {
+            const uint64_t own = start[4 * threadIdx.x + it];
+            start[4 * threadIdx.x + it] = before;
+            before += own;
+        }
+        if (threadIdx.x == 0) start[GATHER_ROWS] = bytes;
+        __syncthreads();
+
+        // Each row's offset; the column's last page adds the end.
+        const uint64_t slot = page.first_row + row;
+        const uint32_t ends = slot + rows == column.rows ? 1 : 0;
+        for (uint32_t it = threadIdx.x; it < rows + ends; it += blockDim.x) {
+            if (column.out_width == 4) at<int32_t>(column.offsets)[slot + it] = (int32_t)(base + start[it]);
+            else at<int64_t>(column.offsets)[slot + it] = (int64_t)(base + start[it]);
+        }
+
+        const uint64_t out = column.data + base;
+        const uint64_t end = out + bytes;
+        for (uint64_t chunk = (out & ~15ull) + 16ull * threadIdx.x; chunk < end; chunk += 16ull * blockDim.x) {
+            const uint64_t from = max(chunk, out);
+            const uint64_t to = min(chunk + 16, end);
+            uint64_t next = from - out;
+            // The last string that starts at or before `next`: never an empty one.
+            uint32_t string = 0;
+            for (uint32_t step = GATHER_ROWS / 2; step > 0; step /= 2) {
+                if (start[string + step] <= next) string += step;
+            }
+            Chunk value = {0, 0};
+            while (next < to - out) {
+                while (start[string + 1] <= next) ++string;
+                uint64_t in = address[string] + (next - start[string]);
+                const uint64_t high = address[string] + (start[string + 1] - start[string]);
+                uint64_t left = min(start[string + 1], to - out) - next;
+                uint32_t position = (uint32_t)(next + out - chunk);
+                next += left;
+                while (left > 0) {
+                    const uint32_t take = left < 4 ? (uint32_t)left : 4;
+                    // Four bytes, the length, lie before every string.
+                    const uint32_t word = take == 4 ? load32(in, address[string] - 4, high) : load_by_bytes(in, take);
+                    chunk_put(value, position, word);
+                    position += take;
+                    in += take;
+                    left -= take;
+                }
+            }
+            if (to - from == 16) {
+                at<uint64_t>(chunk)[0] = value.low;
+                at<uint64_t>(chunk)[1] = value.high;
+            } else {
+                for (uint64_t it = from; it < to; ++it) {
+                    const uint32_t byte = (uint32_t)(it - chunk);
+                    *at<uint8_t>(it) = (uint8_t)(byte < 8 ? value.low >> (8 * byte) : value.high >> (8 * (byte - 8)));
+                }
+            }
+        }
+        base += bytes;
+    }
 }
