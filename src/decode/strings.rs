@@ -1,1 +1,93 @@
-//! Launches the kernels of strings.cu.
+//! Launches the kernels of strings.cu, and between them sizes the buffers that the second one fills.
+
+use super::output::{Output, Zeros};
+use super::pages::Pages;
+use super::{Table, blocks, utf8};
+use crate::device::Stream;
+use crate::device::staging::Staging;
+use crate::error::{Error, Place, Result};
+use crate::footer::LeafDecode;
+use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, encoding};
+
+pub(super) fn launch_refs(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
+    let Table { pages, columns, states, fault } = *table;
+    // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
+    unsafe { stream.launch(count, &StringRefsArgs { pages, columns, states, items, fault, count: count.into() }) }
+}
+
+fn launch_gather(stream: &Stream, table: &Table, items: u64, bases: u64, count: u32) -> Result<()> {
+    let Table { pages, columns, .. } = *table;
+    // SAFETY: the table and the lists hold `count` pages and live until the stream has been synchronised.
+    unsafe { stream.launch(count, &StringGatherArgs { pages, columns, items, bases, count: count.into() }) }
+}
+
+/// Writes offsets and bytes of all string columns, and checks those that must be UTF-8. Waits for the device once; the
+/// fault word is read by `read_fault` in that wait.
+pub(super) fn gather(
+    stream: &Stream,
+    pages: &Pages<'_>,
+    states: &[PageState],
+    outputs: &mut [Output],
+    columns: &mut [abi::Column],
+    table: &Table,
+    read_fault: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    // Where each page's strings start in its column's bytes. Pages of a column are in the order of its rows.
+    let mut totals = vec![0u64; columns.len()];
+    let mut bases = Vec::with_capacity(pages.work.strings.len());
+    let (mut checked, mut checked_bases) = (Vec::new(), Vec::new());
+    for &index in &pages.work.strings {
+        let page = &pages.pages[index as usize];
+        let total = &mut totals[page.column as usize];
+        if page.encoding == encoding::PLAIN && is_utf8(pages, page.column as usize) {
+            checked.push(index);
+            checked_bases.push(*total);
+        }
+        bases.push(*total);
+        // Bytes of a page are at most values times bytes of a value, both 32-bit; a column has at most 2^28 pages.
+        *total = total.checked_add(states[index as usize].string_bytes).ok_or_else(|| too_long(pages, page.column))?;
+    }
+    for &index in &pages.work.string_dictionaries {
+        if is_utf8(pages, pages.pages[index as usize].column as usize) {
+            checked.push(index);
+            checked_bases.push(0);
+        }
+    }
+    let mut zeros = Zeros::default();
+    for (index, output) in outputs.iter_mut().enumerate() {
+        if !matches!(pages.leaves[index].decode, LeafDecode::Strings { .. }) {
+            continue;
+        }
+        if columns[index].out_width == 4 && totals[index] > i32::MAX as u64 {
+            return Err(too_long(pages, index as u32));
+        }
+        columns[index].data = output.alloc_data(stream, totals[index], &mut zeros)?;
+    }
+
+    let mut staging = Staging::default();
+    let columns = staging.push(columns);
+    let items = staging.push(&pages.work.strings);
+    let item_bases = staging.push(&bases);
+    let checked_items = staging.push(&checked);
+    let checked_bases = staging.push(&checked_bases);
+    let zero_items = zeros.stage(&mut staging);
+    let staged = staging.upload(stream, "work lists for strings")?;
+    let table = Table { columns: staged.address(columns), ..*table };
+    zeros.launch(stream, staged.address(zero_items))?;
+    launch_gather(stream, &table, staged.address(items), staged.address(item_bases), blocks(bases.len())?)?;
+    let count = blocks(checked.len())?;
+    utf8::launch(stream, &table, staged.address(checked_items), staged.address(checked_bases), count)?;
+    read_fault()
+}
+
+fn is_utf8(pages: &Pages<'_>, column: usize) -> bool {
+    matches!(pages.leaves[column].decode, LeafDecode::Strings { utf8: true, .. })
+}
+
+fn too_long(pages: &Pages<'_>, column: u32) -> Error {
+    let leaf = pages.leaves[column as usize];
+    let place = Place { column: Some(leaf.path.clone()), ..Place::default() };
+    let message =
+        format!("the strings of one batch do not fit the offsets of {}: read fewer rows at a time", leaf.root_type);
+    Error::unsupported(place, message)
+}

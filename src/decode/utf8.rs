@@ -1,1 +1,12 @@
-//! Launches the kernels of utf8.cu.
+//! Launches the kernel of utf8.cu.
+
+use super::Table;
+use crate::device::Stream;
+use crate::error::Result;
+use crate::kernels::abi::Utf8Args;
+
+pub(super) fn launch(stream: &Stream, table: &Table, items: u64, bases: u64, count: u32) -> Result<()> {
+    let Table { pages, columns, states, fault } = *table;
+    // SAFETY: the table and the lists hold `count` pages and live until the stream has been synchronised.
+    unsafe { stream.launch(count, &Utf8Args { pages, columns, states, items, bases, fault, count: count.into() }) }
+}

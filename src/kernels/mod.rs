@@ -84,5 +84,6 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("bytes.cuh", include_str!("bytes.cuh")),
     ("rows.cuh", include_str!("rows.cuh")),
     ("chain.cuh", include_str!("chain.cuh")),
+    ("indices.cuh", include_str!("indices.cuh")),
     ("rle.cuh", include_str!("rle.cuh")),
 ];

@@ -1,0 +1,112 @@
+//! The buffers of the arrays, and the zeroing of what no value fills.
+
+use arrow::datatypes::DataType;
+
+use crate::batch::{DeviceArray, Memory};
+use crate::device::staging::{Slot, Staging};
+use crate::device::{DeviceBuffer, Stream};
+use crate::error::{Error, Result};
+use crate::footer::{Leaf, LeafDecode};
+use crate::kernels::abi::{self, ZeroArgs, ZeroEntry, conversion};
+
+/// Buffers are padded to a multiple of this many bytes, as the Arrow columnar format recommends.
+const PADDING: u64 = 64;
+
+/// Bytes that one block zeroes.
+const ZERO_PART: u64 = 64 << 10;
+
+/// Ranges to be zeroed.
+#[derive(Debug, Default)]
+pub(super) struct Zeros(Vec<ZeroEntry>);
+
+impl Zeros {
+    fn push(&mut self, buffer: &DeviceBuffer, from: u64) {
+        for start in (from..buffer.len()).step_by(ZERO_PART as usize) {
+            let bytes = ZERO_PART.min(buffer.len() - start);
+            self.0.push(ZeroEntry { target: buffer.address() + start, bytes });
+        }
+    }
+
+    pub(super) fn stage(&self, staging: &mut Staging) -> Slot {
+        staging.push(&self.0)
+    }
+
+    pub(super) fn launch(&self, stream: &Stream, entries: u64) -> Result<()> {
+        let count = super::blocks(self.0.len())?;
+        // SAFETY: the entries lie inside buffers that are freed in the order of this stream.
+        unsafe { stream.launch(count, &ZeroArgs { entries, count: count.into() }) }
+    }
+}
+
+/// One column's buffers.
+#[derive(Debug)]
+pub(super) struct Output {
+    validity: Option<DeviceBuffer>,
+    /// Values, or offsets.
+    values: DeviceBuffer,
+    data: Option<DeviceBuffer>,
+}
+
+fn padded(bytes: Option<u64>, what: &'static str, stream: &Stream) -> Result<u64> {
+    bytes.and_then(|it| it.checked_next_multiple_of(PADDING)).ok_or_else(|| Error::Budget {
+        what: what.into(),
+        needed: u64::MAX,
+        left: stream.gpu().budget().limit(),
+    })
+}
+
+impl Output {
+    /// Allocates all but the bytes of strings, whose size is not known yet, and enters the addresses into `column`.
+    pub(super) fn alloc(stream: &Stream, leaf: &Leaf, column: &mut abi::Column, zeros: &mut Zeros) -> Result<Self> {
+        let rows = column.rows;
+        let alloc = |bytes: Option<u64>, what| stream.gpu().alloc(padded(bytes, what, stream)?, stream, what);
+        let validity = match leaf.max_def {
+            0 => None,
+            _ => Some(alloc(Some(rows.div_ceil(8)), "validity")?),
+        };
+        let width = u64::from(column.out_width);
+        // What kernels fill; the rest, and words that pages share, are zeroed first.
+        let (bytes, filled, what) = match leaf.decode {
+            LeafDecode::Strings { .. } => {
+                let bytes = rows.checked_add(1).and_then(|it| it.checked_mul(width));
+                (bytes, if rows == 0 { Some(0) } else { bytes }, "offsets")
+            }
+            _ if column.conversion == conversion::BOOL => (Some(rows.div_ceil(8)), Some(0), "values"),
+            _ => (rows.checked_mul(width), rows.checked_mul(width), "values"),
+        };
+        let values = alloc(bytes, what)?;
+        if let Some(validity) = &validity {
+            zeros.push(validity, 0);
+            column.validity = validity.address();
+        }
+        zeros.push(&values, filled.unwrap_or(0));
+        match leaf.decode {
+            LeafDecode::Strings { .. } => column.offsets = values.address(),
+            _ => column.values = values.address(),
+        }
+        Ok(Self { validity, values, data: None })
+    }
+
+    /// Allocates the bytes of strings and returns their address.
+    pub(super) fn alloc_data(&mut self, stream: &Stream, bytes: u64, zeros: &mut Zeros) -> Result<u64> {
+        let what = "bytes of strings";
+        let data = stream.gpu().alloc(padded(Some(bytes), what, stream)?, stream, what)?;
+        zeros.push(&data, bytes);
+        let address = data.address();
+        self.data = Some(data);
+        Ok(address)
+    }
+
+    /// The array. A validity buffer without nulls is dropped.
+    pub(super) fn into_array(self, data_type: DataType, rows: u64, nulls: u64) -> Result<DeviceArray> {
+        let count = |it: u64| usize::try_from(it).map_err(|_| Error::Argument(format!("{it} rows in one batch")));
+        Ok(DeviceArray {
+            data_type,
+            len: count(rows)?,
+            null_count: count(nulls)?,
+            validity: self.validity.filter(|_| nulls > 0).map(Memory::Device),
+            buffers: [Some(self.values), self.data].into_iter().flatten().map(Memory::Device).collect(),
+            children: Vec::new(),
+        })
+    }
+}
