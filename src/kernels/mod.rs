@@ -62,7 +62,7 @@ kernels! {
     /// Thrift page headers, a warp a chunk.
     PageHeaders = pqgpu_page_headers in "header", 32 threads;
     /// Snappy pages, a block a page.
-    Snappy = pqgpu_snappy in "snappy", 64 threads;
+    Snappy = pqgpu_snappy in "snappy", 128 threads;
     /// Definition levels of flat columns to validity bits and counts, a block a page.
     Levels = pqgpu_levels in "levels", 128 threads;
     /// String dictionaries to references, a block a dictionary page.

@@ -1,3 +1,9 @@
 //! From chunks in a slab to the page table.
+//!
+//! [`header::parse`] reads the page headers of many chunks on the device in one launch and hands back a [`PageTable`];
+//! `decompress` and `decode` take it from there.
 
+mod desc;
 pub mod header;
+
+pub use desc::{ChunkInput, PageTable};

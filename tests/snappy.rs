@@ -1,0 +1,293 @@
+//! The Snappy kernel against the `snap` crate: the same bytes, and the same streams refused.
+#![cfg(feature = "emulated")]
+#![allow(clippy::unwrap_used)]
+
+use parquet_gpu::decompress::snappy;
+use parquet_gpu::device::emulated::EmulatedBackend;
+use parquet_gpu::device::staging::Staging;
+use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
+use parquet_gpu::kernels::abi::{self, page_kind};
+use proptest::prelude::*;
+
+const SEEDS: [u64; 3] = [0, 1, 77];
+const MALFORMED: u64 = 4; // FAULT_DECOMPRESS
+const WRONG_LENGTH: u64 = 5; // FAULT_DECOMPRESSED_LENGTH
+
+/// A page: `levels` bytes as they are, then the stream.
+#[derive(Debug, Clone, Default)]
+struct Case {
+    stored: Vec<u8>,
+    levels: u32,
+    body_bytes: u32,
+}
+
+impl Case {
+    fn of(stream: Vec<u8>, length: usize) -> Self {
+        Self { stored: stream, levels: 0, body_bytes: length as u32 }
+    }
+}
+
+/// Memory that ends where the bytes end, which begin `skew` bytes after an aligned address.
+fn on_device(stream: &Stream, bytes: &[u8], skew: u64) -> (DeviceBuffer, u64) {
+    let buffer = stream.gpu().alloc(bytes.len() as u64 + skew, stream, "a test").unwrap();
+    // SAFETY: waited for below, while `bytes` is borrowed.
+    unsafe { stream.copy_to_device(&buffer, skew, bytes).unwrap() };
+    stream.synchronize().unwrap();
+    let address = buffer.address() + skew;
+    (buffer, address)
+}
+
+/// Decompresses each case in a launch of its own: the body, or the fault word.
+fn run(seed: u64, cases: &[Case]) -> Vec<Result<Vec<u8>, u64>> {
+    let stream = Gpu::new(EmulatedBackend::new(seed)).new_stream().unwrap();
+    let mut memory = Vec::new();
+    let mut pages = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let (stored, source) = on_device(&stream, &case.stored, (index % 17) as u64);
+        let (out, body) = on_device(&stream, &vec![0xAA; case.body_bytes as usize], (index % 5) as u64);
+        pages.push(abi::Page {
+            source,
+            body,
+            source_bytes: case.stored.len() as u32,
+            body_bytes: case.body_bytes,
+            def_bytes: case.levels / 3,
+            rep_bytes: case.levels - case.levels / 3,
+            kind: if case.levels > 0 { page_kind::DATA_V2 } else { page_kind::DATA_V1 },
+            ..abi::Page::default()
+        });
+        memory.push((stored, out));
+    }
+    let mut staging = Staging::default();
+    let page_slot = staging.push(&pages);
+    let item_slot = staging.push(&(0..cases.len() as u32).collect::<Vec<_>>());
+    let staged = staging.upload(&stream, "a test").unwrap();
+    let (faults, fault_address) = on_device(&stream, &vec![0xff; 8 * cases.len()], 0);
+    for index in 0..cases.len() as u64 {
+        let items = staged.address(item_slot) + 4 * index;
+        // SAFETY: all of it lives until the wait below.
+        unsafe { snappy::launch(&stream, staged.address(page_slot), items, 1, fault_address + 8 * index).unwrap() };
+    }
+    let mut words = vec![0u8; 8 * cases.len()];
+    // SAFETY: waited for below.
+    unsafe { stream.copy_to_host(&mut words, &faults, 0).unwrap() };
+    stream.synchronize().unwrap();
+    let words: Vec<u64> = words.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().unwrap())).collect();
+    let mut results = Vec::new();
+    for ((case, (_, out)), word) in cases.iter().zip(&memory).zip(words) {
+        let mut body = vec![0; case.body_bytes as usize];
+        let skew = out.len() - body.len() as u64;
+        // SAFETY: waited for below.
+        unsafe { stream.copy_to_host(&mut body, out, skew).unwrap() };
+        stream.synchronize().unwrap();
+        results.push(if word == u64::MAX { Ok(body) } else { Err(word) });
+    }
+    drop(staged);
+    results
+}
+
+fn compress(bytes: &[u8]) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(bytes).unwrap()
+}
+
+/// What `snap` makes of a stream that is to give `length` bytes. The stated length must be that: `snap` is also content
+/// with less.
+fn reference(stream: &[u8], length: usize) -> Option<Vec<u8>> {
+    if stream.is_empty() || snap::raw::decompress_len(stream).ok()? != length {
+        return None;
+    }
+    snap::raw::Decoder::new().decompress_vec(stream).ok()
+}
+
+/// A plain generator: the tests need the same bytes each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Repeats of earlier bytes at distances up to `distance`, between short runs of new ones.
+fn repeats(random: &mut Random, count: usize, distance: usize, fresh: usize) -> Vec<u8> {
+    let mut out = random.bytes(8);
+    while out.len() < count {
+        let fresh = random.next() as usize % (fresh + 1);
+        out.extend(random.bytes(fresh));
+        let back = 1 + random.next() as usize % distance.min(out.len());
+        for _ in 0..4 + random.next() % 90 {
+            out.push(out[out.len() - back]);
+        }
+    }
+    out.truncate(count);
+    out
+}
+
+fn inputs() -> Vec<Vec<u8>> {
+    let mut random = Random(7);
+    let mut all = vec![vec![1], vec![0; 2], b"abcd".repeat(3)];
+    for length in
+        [15, 16, 17, 31, 32, 33, 59, 60, 61, 62, 63, 64, 65, 127, 128, 255, 256, 257, 511, 512, 513, 1024, 4096]
+    {
+        all.push(random.bytes(length));
+        all.push(vec![length as u8; length]);
+    }
+    for period in 1..=64 {
+        let pattern = random.bytes(period);
+        all.push(pattern.iter().cycle().take(period * 3 + 700).copied().collect());
+    }
+    for length in [65_535, 65_536, 65_537, 131_072, 200_001] {
+        all.push(repeats(&mut random, length, 70_000, 20));
+    }
+    all.push(random.bytes(150_000));
+    for (distance, fresh) in [(8, 0), (64, 2), (2_000, 5), (60_000, 100)] {
+        all.push(repeats(&mut random, 50_000, distance, fresh));
+    }
+    // Columns as they are stored: small integers, ascending integers, words.
+    all.push((0..20_000u64).flat_map(|it| (it % 50).to_le_bytes()).collect());
+    all.push((0..20_000u32).flat_map(|it| (it * 3).to_le_bytes()).collect());
+    let words = ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"];
+    all.push((0..5_000).flat_map(|_| words[random.next() as usize % 4].bytes().collect::<Vec<_>>()).collect());
+    all
+}
+
+#[test]
+fn equals_what_was_compressed() {
+    let inputs = inputs();
+    let cases: Vec<Case> = inputs.iter().map(|it| Case::of(compress(it), it.len())).collect();
+    for seed in SEEDS {
+        for (index, (input, result)) in inputs.iter().zip(run(seed, &cases)).enumerate() {
+            assert!(result.as_ref() == Ok(input), "seed {seed}, input {index}: {:?}", result.map(|it| it.len()));
+        }
+    }
+}
+
+#[test]
+fn several_mebibytes() {
+    let mut random = Random(3);
+    let mut input = repeats(&mut random, 2 << 20, 40_000, 30);
+    input.extend(random.bytes(1 << 20));
+    let case = Case::of(compress(&input), input.len());
+    assert!(run(5, &[case]) == [Ok(input)]);
+}
+
+#[test]
+fn levels_are_copied_as_they_are() {
+    let mut random = Random(11);
+    let mut cases = Vec::new();
+    let mut bodies = Vec::new();
+    for levels in [1, 2, 15, 16, 40, 1000] {
+        for input in [random.bytes(300), b"ab".repeat(2_000), vec![]] {
+            let head = random.bytes(levels);
+            let stored = [head.clone(), compress(&input)].concat();
+            let body = [head, input].concat();
+            cases.push(Case { stored, levels: levels as u32, body_bytes: body.len() as u32 });
+            bodies.push(body);
+        }
+    }
+    // No value is stored where the levels are all there is; not even an empty stream.
+    cases.push(Case { stored: random.bytes(9), levels: 9, body_bytes: 9 });
+    bodies.push(cases.last().unwrap().stored.clone());
+    for seed in SEEDS {
+        for (body, result) in bodies.iter().zip(run(seed, &cases)) {
+            assert!(result.as_ref() == Ok(body));
+        }
+    }
+}
+
+/// A stream by hand: the stated length, then symbols.
+fn stream(length: u8, symbols: &[&[u8]]) -> Vec<u8> {
+    let mut out = vec![length];
+    for symbol in symbols {
+        out.extend_from_slice(symbol);
+    }
+    out
+}
+
+#[test]
+#[rustfmt::skip] // a table: a line a stream
+fn every_form_of_symbol() {
+    let abc = [2 << 2, b'a', b'b', b'c']; // a literal of 3
+    let good = [
+        (stream(3, &[&abc]), 3),
+        (stream(7, &[&abc, &[0b001, 3]]), 7),                     // copy, 1-byte offset, length 4
+        (stream(14, &[&abc, &[0b111 << 2 | 1, 1]]), 14),          // length 11, offset 1
+        (stream(4, &[&abc, &[0b10, 2, 0]]), 4),                   // 2-byte offset, length 1
+        (stream(67, &[&abc, &[63 << 2 | 0b10, 3, 0]]), 67),       // length 64
+        (stream(67, &[&abc, &[63 << 2 | 0b11, 2, 0, 0, 0]]), 67), // 4-byte offset
+        (stream(3, &[&[60 << 2, 2, 1, 2, 3]]), 3),                // literal, 1 byte of length
+        (stream(3, &[&[61 << 2, 2, 0, 1, 2, 3]]), 3),             // 2 bytes
+        (stream(3, &[&[62 << 2, 2, 0, 0, 1, 2, 3]]), 3),          // 3 bytes
+        (stream(3, &[&[63 << 2, 2, 0, 0, 0, 1, 2, 3]]), 3),       // 4 bytes
+        (vec![0x83, 0x80, 0x80, 0x80, 0x00, 2 << 2, 1, 2, 3], 3), // a length with more bytes than it needs
+    ];
+    let bad = [
+        (stream(7, &[&abc, &[0b001, 0]]), 7, MALFORMED, 5),                           // offset 0
+        (stream(7, &[&abc, &[0b001, 4]]), 7, MALFORMED, 5),                           // before the output
+        (stream(4, &[&[0b001, 1]]), 4, MALFORMED, 1),                                 // nothing to copy yet
+        (stream(6, &[&abc, &[0b001, 3]]), 6, MALFORMED, 5),                           // past the output's end
+        (stream(3, &[&abc, &abc]), 3, MALFORMED, 5),                                  // a literal too many
+        (stream(3, &[&abc, &[0]]), 3, MALFORMED, 5),                                  // trailing bytes
+        (stream(3, &[&abc[..3]]), 3, MALFORMED, 1),                                   // a literal cut short
+        (stream(3, &[&[61 << 2, 2]]), 3, MALFORMED, 1),                               // its length cut short
+        (stream(7, &[&abc, &[0b01]]), 7, MALFORMED, 5),                               // offsets cut short
+        (stream(7, &[&abc, &[0b10, 3]]), 7, MALFORMED, 5),
+        (stream(7, &[&abc, &[0b11, 3, 0, 0]]), 7, MALFORMED, 5),
+        (stream(3, &[&[63 << 2, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]]), 3, MALFORMED, 1), // 4 GiB
+        (stream(3, &[&[63 << 2, 0xfe, 0xff, 0xff, 0x7f, 1, 2, 3]]), 3, MALFORMED, 1),
+        (stream(7, &[&abc, &[0b11, 0xff, 0xff, 0xff, 0xff]]), 7, MALFORMED, 5),
+        (stream(4, &[&abc]), 4, WRONG_LENGTH, 5),                                     // too few bytes
+        (stream(3, &[&abc]), 4, WRONG_LENGTH, 1),                                     // not the page's length
+        (stream(5, &[&abc]), 4, WRONG_LENGTH, 1),
+        (vec![1], 1, WRONG_LENGTH, 1),                                                // no symbol
+        (vec![], 1, MALFORMED, 0),                                                    // nothing at all
+        (vec![0x83], 3, MALFORMED, 0),                                                // a length cut short
+        (vec![0x83, 0x80, 0x80, 0x80, 0x80, 0x00, 2 << 2, 1, 2, 3], 3, MALFORMED, 0), // of six bytes
+        (vec![0x83, 0x80, 0x80, 0x80, 0x10, 2 << 2, 1, 2, 3], 3, WRONG_LENGTH, 5),    // 2^32 + 3
+    ];
+    let cases: Vec<Case> = good.iter().map(|(stream, length)| Case::of(stream.clone(), *length)).collect();
+    let bad_cases: Vec<Case> = bad.iter().map(|(stream, length, ..)| Case::of(stream.clone(), *length)).collect();
+    for seed in SEEDS {
+        for (index, ((stream, length), result)) in good.iter().zip(run(seed, &cases)).enumerate() {
+            assert_eq!(result.ok(), reference(stream, *length), "good {index}");
+            assert!(reference(stream, *length).is_some(), "good {index}");
+        }
+        for (index, ((stream, length, kind, offset), result)) in bad.iter().zip(run(seed, &bad_cases)).enumerate() {
+            assert_eq!(reference(stream, *length), None, "bad {index}");
+            assert_eq!(result, Err((index as u64) << 36 | offset << 8 | kind), "bad {index}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn refuses_what_snap_refuses(
+        seed in any::<u64>(),
+        length in 1usize..3_000,
+        distance in 1usize..3_000,
+        fresh in 0usize..80,
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8, any::<bool>()), 48),
+    ) {
+        let input = repeats(&mut Random(seed), length, distance, fresh);
+        let stream = compress(&input);
+        let mut cases = vec![Case::of(stream.clone(), input.len())];
+        for (place, bit, cut) in flips {
+            let mut broken = stream.clone();
+            let place = place.index(broken.len());
+            broken[place] ^= 1 << bit;
+            if cut && bit == 0 {
+                broken.truncate(place);
+            }
+            cases.push(Case::of(broken, input.len()));
+        }
+        for (case, result) in cases.iter().zip(run(seed, &cases)) {
+            prop_assert_eq!(result.ok(), reference(&case.stored, case.body_bytes as usize));
+        }
+    }
+}
