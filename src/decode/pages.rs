@@ -217,6 +217,10 @@ impl<'a> Pages<'a> {
             rep_bytes: header.rep_bytes,
             column: chunk.column as u32,
             dictionary: NONE,
+            stated_values: match header.kind {
+                page_kind::DATA_V2 => header.num_values - header.num_nulls,
+                _ => header.num_values,
+            },
             kind: header.kind,
             encoding: header.encoding,
             def_encoding: header.def_encoding,

@@ -98,10 +98,11 @@ struct Page {
     uint32_t rep_bytes;
     uint32_t column;     // index of its Column
     uint32_t dictionary; // index of its dictionary page, or PQGPU_NONE
+    uint32_t stated_values; // V2: num_values less num_nulls of its header, which the levels may not exceed; else num_values
     uint8_t kind;
     uint8_t encoding;
     uint8_t def_encoding;
-    uint8_t _pad;
+    uint8_t _pad[5];
 };
 
 // What the level kernel found in a page, for the kernels after it.

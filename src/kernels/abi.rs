@@ -48,7 +48,8 @@ structs! {
     }
     Page {
         source: u64, body: u64, entries: u64, first_row: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
-        def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, kind: u8, encoding: u8, def_encoding: u8, _pad: u8,
+        def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, stated_values: u32,
+        kind: u8, encoding: u8, def_encoding: u8, _pad: [u8; 5],
     }
     PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64 }
     StringRef { address: u64, bytes: u32, _pad: u32 }

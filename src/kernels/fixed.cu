@@ -129,14 +129,17 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
         values.first = state.values;
         values.low = page.body;
         values.high = state.values + state.value_bytes;
-        const uint64_t needed = boolean ? ((uint64_t)state.valid + 7) / 8 : (uint64_t)state.valid * column.in_width;
-        if (needed > state.value_bytes) {
-            fault = FAULT_VALUES_TRUNCATED;
-        } else if ((column.flags & COLUMN_FIXED_LEN) && needed != state.value_bytes) {
+        // arrow-rs sizes the pages of fixed-length byte arrays exactly, V2 pages by what their header states.
+        const bool exact = column.flags & COLUMN_FIXED_LEN;
+        const uint64_t count = exact && page.kind == PAGE_DATA_V2 ? page.stated_values : state.valid;
+        const uint64_t needed = boolean ? (count + 7) / 8 : count * column.in_width;
+        if (exact && needed != state.value_bytes) {
             // Old writers put a length before each value; arrow-rs reads that when the page's size proves it.
             values.stride = column.in_width + 4;
             values.first += 4;
-            if ((uint64_t)state.valid * values.stride != state.value_bytes) fault = FAULT_VALUES_TRUNCATED;
+            if (count * values.stride != state.value_bytes) fault = FAULT_VALUES_TRUNCATED;
+        } else if (needed > state.value_bytes) {
+            fault = FAULT_VALUES_TRUNCATED;
         }
     }
     if (fault) {

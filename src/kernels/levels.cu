@@ -19,7 +19,7 @@ DEVICE uint32_t window_bits(const Runs& runs, uint32_t row, uint32_t end) {
     return bits;
 }
 
-// Level bytes are checked and decoded here even where a header claims that there are no nulls.
+// Levels are decoded here even where a header claims that there are no nulls.
 KERNEL(pqgpu_levels, LevelsArgs, 128) {
     if (blockIdx.x >= args.count) return;
     __shared__ Runs runs;
@@ -95,6 +95,9 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     if (threadIdx.x == 0) {
         if (fault) {
             raise_fault(args.fault, index, levels - page.body + runs.position, FAULT_LEVELS);
+        } else if (valid > page.stated_values) {
+            // As arrow-rs, which takes no more values from a page than its header promises.
+            raise_fault(args.fault, index, value_offset, FAULT_VALUES_TRUNCATED);
         } else {
             state.values = page.body + value_offset;
             state.value_bytes = page.body_bytes - (uint32_t)value_offset;

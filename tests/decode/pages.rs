@@ -1,0 +1,1 @@
+//! Pages written by hand.

@@ -1,0 +1,315 @@
+//! Page tables for the decoder, from files through the `parquet` crate's page reader or written by hand.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayData, ArrayRef, RecordBatch, make_array};
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, IntervalUnit};
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, Type as PhysicalType};
+use parquet::column::page::Page;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet_gpu::batch::Memory;
+use parquet_gpu::decode::{ChunkPages, Pages, decode_batch, unsupported};
+use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
+use parquet_gpu::footer::{Leaf, LeafDecode};
+use parquet_gpu::kernels::abi::{PageHeader, conversion, page_kind};
+use parquet_gpu::{DeviceArray, Error, Result};
+
+/// The devices under test: the emulated one in several orders, and a GPU where there is one.
+pub fn devices(seeds: std::ops::Range<u64>) -> Vec<(String, Gpu)> {
+    let mut devices = Vec::new();
+    #[cfg(feature = "emulated")]
+    for seed in seeds {
+        let backend = parquet_gpu::device::emulated::EmulatedBackend::new(seed);
+        devices.push((format!("emulated:{seed}"), Gpu::new(backend)));
+    }
+    #[cfg(not(feature = "emulated"))]
+    let _ = seeds;
+    #[cfg(feature = "cuda")]
+    match parquet_gpu::device::cuda::CudaBackend::open(0) {
+        Ok(backend) => devices.push(("cuda:0".into(), Gpu::new(backend))),
+        Err(error) if std::env::var("PARQUET_GPU_REQUIRE_GPU").is_ok_and(|it| it == "1") => {
+            panic!("PARQUET_GPU_REQUIRE_GPU is set, and there is no GPU: {error}")
+        }
+        Err(error) => println!("skipped on cuda:0: {error}"),
+    }
+    if devices.is_empty() {
+        println!("skipped: no device under test in this build");
+    }
+    devices
+}
+
+/// A small generator of numbers, the same in every run.
+#[derive(Debug, Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut it = self.0;
+        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        it ^ (it >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// A column chunk: pages back to back, as in a file.
+#[derive(Debug, Clone, Default)]
+pub struct Chunk {
+    pub rows: u64,
+    pub bytes: Vec<u8>,
+    pub headers: Vec<PageHeader>,
+}
+
+impl Chunk {
+    /// Adds a page; the header's places and sizes are filled in. Real headers lie between the bodies, so something does
+    /// here too.
+    pub fn push(&mut self, header: PageHeader, body: &[u8]) {
+        let header_offset = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(&[0xa5; 7]);
+        let sizes = body.len() as u32;
+        self.headers.push(PageHeader {
+            header_offset,
+            body_offset: self.bytes.len() as u64,
+            compressed_bytes: sizes,
+            uncompressed_bytes: sizes,
+            ..header
+        });
+        self.bytes.extend_from_slice(body);
+        if header.kind != page_kind::DICTIONARY {
+            self.rows += u64::from(header.num_values);
+        }
+    }
+}
+
+/// A leaf and its chunks, one a row group.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub leaf: Leaf,
+    pub chunks: Vec<Chunk>,
+}
+
+impl Column {
+    pub fn new(leaf: Leaf, chunk: Chunk) -> Self {
+        Self { leaf, chunks: vec![chunk] }
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.chunks.iter().map(|it| it.rows).sum()
+    }
+}
+
+/// A flat leaf.
+pub fn leaf(path: &str, physical: PhysicalType, type_length: u32, data_type: &DataType, optional: bool) -> Leaf {
+    Leaf {
+        index: 0,
+        root: 0,
+        path: path.into(),
+        physical,
+        type_length,
+        max_def: optional.into(),
+        max_rep: 0,
+        root_type: data_type.clone(),
+        decode: decode_of(physical, type_length, data_type),
+    }
+}
+
+fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> LeafDecode {
+    let in_width = match physical {
+        PhysicalType::BOOLEAN => 0,
+        PhysicalType::INT32 | PhysicalType::FLOAT => 4,
+        PhysicalType::INT64 | PhysicalType::DOUBLE => 8,
+        PhysicalType::INT96 => 12,
+        _ => type_length,
+    };
+    let fixed = |conversion, out_width| LeafDecode::Fixed { conversion, factor: 1, in_width, out_width };
+    let out_width = match data_type {
+        DataType::Decimal32(..) => 4,
+        DataType::Decimal64(..) => 8,
+        DataType::Decimal128(..) => 16,
+        DataType::Decimal256(..) => 32,
+        other => other.primitive_width().unwrap_or(in_width as usize) as u32,
+    };
+    match (physical, data_type) {
+        (PhysicalType::BYTE_ARRAY, DataType::Utf8) => LeafDecode::Strings { offset_width: 4, utf8: true },
+        (PhysicalType::BYTE_ARRAY, DataType::Binary) => LeafDecode::Strings { offset_width: 4, utf8: false },
+        (PhysicalType::BYTE_ARRAY, DataType::LargeUtf8) => LeafDecode::Strings { offset_width: 8, utf8: true },
+        (PhysicalType::BYTE_ARRAY, DataType::LargeBinary) => LeafDecode::Strings { offset_width: 8, utf8: false },
+        (PhysicalType::BOOLEAN, _) => fixed(conversion::BOOL, 0),
+        (PhysicalType::INT96, _) => fixed(conversion::INT96_NANOS, 8),
+        (PhysicalType::INT32, DataType::Date64) => {
+            LeafDecode::Fixed { conversion: conversion::MULTIPLY, factor: 86_400_000, in_width, out_width }
+        }
+        (PhysicalType::FIXED_LEN_BYTE_ARRAY, DataType::Interval(IntervalUnit::DayTime)) => {
+            fixed(conversion::COPY_TAIL, out_width)
+        }
+        (PhysicalType::FIXED_LEN_BYTE_ARRAY, it) if it.is_decimal() => fixed(conversion::BIG_ENDIAN, out_width),
+        _ if out_width > in_width => fixed(conversion::SIGN_EXTEND, out_width),
+        _ => fixed(conversion::COPY, out_width),
+    }
+}
+
+/// The columns of a file; an error of the `parquet` crate's page reader, or a page that no kernel decodes, as text.
+pub fn columns_of(file: &Bytes) -> Result<Vec<Column>, String> {
+    let schema = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(|it| it.to_string())?.schema().clone();
+    let reader = SerializedFileReader::new(file.clone()).map_err(|it| it.to_string())?;
+    let mut columns = Vec::new();
+    for (index, field) in schema.fields().iter().enumerate() {
+        let descriptor = reader.metadata().file_metadata().schema_descr().column(index);
+        let type_length = descriptor.type_length().max(0) as u32;
+        let optional = descriptor.max_def_level() > 0;
+        let leaf = leaf(field.name(), descriptor.physical_type(), type_length, field.data_type(), optional);
+        let mut column = Column { leaf, chunks: Vec::new() };
+        for row_group in 0..reader.num_row_groups() {
+            let group = reader.get_row_group(row_group).map_err(|it| it.to_string())?;
+            let mut pages = group.get_column_page_reader(index).map_err(|it| it.to_string())?;
+            let mut chunk = Chunk::default();
+            while let Some(page) = pages.get_next_page().map_err(|it| it.to_string())? {
+                let header = header_of(&page);
+                chunk.push(header, page.buffer());
+                if let Some(reason) = unsupported(&column.leaf, chunk.headers.last().unwrap()) {
+                    return Err(reason.into());
+                }
+            }
+            chunk.rows = group.metadata().num_rows() as u64;
+            column.chunks.push(chunk);
+        }
+        columns.push(column);
+    }
+    Ok(columns)
+}
+
+fn header_of(page: &Page) -> PageHeader {
+    let header = PageHeader { num_values: page.num_values(), encoding: page.encoding() as u8, ..PageHeader::default() };
+    match page {
+        Page::DictionaryPage { .. } => PageHeader { kind: page_kind::DICTIONARY, ..header },
+        Page::DataPage { def_level_encoding, .. } => {
+            PageHeader { kind: page_kind::DATA_V1, def_encoding: *def_level_encoding as u8, ..header }
+        }
+        Page::DataPageV2 { num_nulls, num_rows, def_levels_byte_len, rep_levels_byte_len, .. } => PageHeader {
+            kind: page_kind::DATA_V2,
+            num_nulls: *num_nulls,
+            num_rows: *num_rows,
+            def_bytes: *def_levels_byte_len,
+            rep_bytes: *rep_levels_byte_len,
+            ..header
+        },
+    }
+}
+
+/// Writes batches, each its own row group.
+pub fn write(batches: &[RecordBatch], properties: WriterProperties) -> Bytes {
+    let mut file = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut file, batches[0].schema(), Some(properties)).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    file.into()
+}
+
+/// What arrow-rs makes of a file: one array a column.
+pub fn read(file: &Bytes) -> Result<Vec<ArrayRef>, String> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(|it| it.to_string())?;
+    let schema = builder.schema().clone();
+    let batches = builder.with_batch_size(1 << 20).build().map_err(|it| it.to_string())?;
+    let batches = batches.collect::<Result<Vec<_>, _>>().map_err(|it| it.to_string())?;
+    Ok(concat_batches(&schema, &batches).map_err(|it| it.to_string())?.columns().to_vec())
+}
+
+/// Decodes columns on a device. `skew` is the misalignment of every chunk in memory.
+pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) -> Result<Vec<DeviceArray>> {
+    let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
+    let mut pages = Pages::new(&leaves, columns[0].rows());
+    // A buffer a chunk, of its exact size, so that a sanitizer sees reads outside it.
+    let mut memory = Vec::new();
+    for row_group in 0..columns[0].chunks.len() {
+        for (index, column) in columns.iter().enumerate() {
+            let chunk = &column.chunks[row_group];
+            let slab = gpu.alloc(skew + chunk.bytes.len() as u64, stream, "a test")?;
+            // SAFETY: the chunk outlives the wait below.
+            unsafe { stream.copy_to_device(&slab, skew, &chunk.bytes)? };
+            pages.push(&ChunkPages {
+                row_group,
+                column: index,
+                rows: chunk.rows,
+                address: slab.address() + skew,
+                bytes: chunk.bytes.len() as u64,
+                file_offset: 1000,
+                compression: Compression::UNCOMPRESSED,
+                headers: &chunk.headers,
+            })?;
+            memory.push(slab);
+        }
+    }
+    // SAFETY: the chunks live until the end of this function, and were copied on the same stream.
+    unsafe { decode_batch(stream, &pages) }
+}
+
+/// The array in host memory, every buffer with its padding.
+pub fn to_host(stream: &Stream, array: &DeviceArray) -> ArrayData {
+    let copy = |memory: &Memory| match memory {
+        Memory::Host(buffer) => buffer.clone(),
+        Memory::Device(buffer) => download(stream, buffer),
+    };
+    ArrayData::builder(array.data_type.clone())
+        .len(array.len)
+        .null_bit_buffer(array.validity.as_ref().map(copy))
+        .buffers(array.buffers.iter().map(copy).collect())
+        .build()
+        .unwrap()
+}
+
+pub fn download(stream: &Stream, buffer: &DeviceBuffer) -> Buffer {
+    let mut host = MutableBuffer::from_len_zeroed(buffer.len() as usize);
+    // SAFETY: synchronised before the host copy is read.
+    unsafe { stream.copy_to_host(&mut host, buffer, 0).unwrap() };
+    stream.synchronize().unwrap();
+    host.into()
+}
+
+/// Decodes columns on a device and copies the arrays back.
+pub fn decode(gpu: &Gpu, columns: &[Column], skew: u64) -> Result<Vec<ArrayRef>, Error> {
+    let stream = gpu.new_stream()?;
+    let arrays = decode_device(gpu, &stream, columns, skew)?;
+    for array in &arrays {
+        let nulls = array.validity.as_ref().map_or(0, |_| array.null_count);
+        assert_eq!(nulls, array.null_count, "nulls without validity");
+        assert!(array.validity.is_none() || nulls > 0, "validity without nulls");
+    }
+    Ok(arrays.iter().map(|it| make_array(to_host(&stream, it))).collect())
+}
+
+pub fn assert_equal(what: &str, ours: &[ArrayRef], theirs: &[ArrayRef], columns: &[Column]) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    for ((ours, theirs), column) in ours.iter().zip(theirs).zip(columns) {
+        assert_eq!(ours.data_type(), theirs.data_type(), "{what}: {}", column.leaf.path);
+        assert_eq!(ours.null_count(), theirs.null_count(), "{what}: {}", column.leaf.path);
+        assert_eq!(&normal(ours), &normal(theirs), "{what}: {}", column.leaf.path);
+    }
+}
+
+/// Floats by their bits, so that NaNs compare.
+fn normal(array: &ArrayRef) -> ArrayRef {
+    let bits = match array.data_type() {
+        DataType::Float16 => DataType::UInt16,
+        DataType::Float32 => DataType::UInt32,
+        DataType::Float64 => DataType::UInt64,
+        _ => return Arc::clone(array),
+    };
+    make_array(array.to_data().into_builder().data_type(bits).build().unwrap())
+}
