@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::{Backend, Properties, RawEvent, RawStream, simt};
 use crate::error::{Error, Result};
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, emulated};
 
 pub use super::simt::KernelBody;
 
@@ -81,10 +81,18 @@ impl Mark {
 enum Op {
     Copy { target: Side, source: Side, bytes: usize },
     Fill { target: u64, value: u8, bytes: usize },
-    Launch { kernel: Kernel, blocks: u32, args: Vec<u64> },
+    Launch { kernel: Code, blocks: u32, args: Vec<u64> },
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
     Free(u64),
+}
+
+/// A kernel as the launcher takes it.
+#[derive(Debug, Clone, Copy)]
+struct Code {
+    name: &'static str,
+    body: KernelBody,
+    threads: u32,
 }
 
 /// One end of a copy.
@@ -214,8 +222,12 @@ impl EmulatedBackend {
     /// A device whose work runs in an order that `seed` chooses.
     #[expect(clippy::new_ret_no_self, reason = "the type is of no use but as a backend, as with `CudaBackend::open`")]
     pub fn new(seed: u64) -> Arc<dyn Backend> {
+        Arc::new(Self::open(seed))
+    }
+
+    fn open(seed: u64) -> Self {
         let memory = std::env::var("PARQUET_GPU_EMULATED_MEMORY").ok().and_then(|it| it.parse().ok()).unwrap_or(MEMORY);
-        Arc::new(Self {
+        Self {
             properties: Properties {
                 name: DEVICE.into(),
                 product: "kernels on the CPU".into(),
@@ -236,7 +248,7 @@ impl EmulatedBackend {
                 used: 0,
             }),
             runner: Mutex::new(Runner { random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }),
-        })
+        }
     }
 
     /// Runs queued work until the goal is reached.
@@ -286,9 +298,8 @@ impl EmulatedBackend {
             }
             Op::Launch { kernel, blocks, args } => {
                 let seed = if self.seed == 0 { 0 } else { runner.next() };
-                let body = crate::kernels::emulated::body(kernel);
                 // SAFETY: `launch` checked the struct's size against the kernel; its addresses are its caller's promise.
-                unsafe { simt::launch(kernel.symbol(), body, blocks, kernel.threads(), &args, seed) }
+                unsafe { simt::launch(kernel.name, kernel.body, blocks, kernel.threads, &args, seed) }
             }
         };
         if let Err(message) = result {
@@ -540,17 +551,8 @@ impl Backend for EmulatedBackend {
     }
 
     unsafe fn launch(&self, stream: RawStream, kernel: Kernel, blocks: u32, args: &[u8]) -> Result<()> {
-        let name = kernel.symbol();
-        if blocks == 0 || blocks > MAX_BLOCKS {
-            return Err(error(format!("kernel {name}: a grid of {blocks} blocks")));
-        }
-        if simt::declared(name) != Some((kernel.threads(), args.len() as u32)) {
-            return Err(error(format!("kernel {name}: block or argument size differs from its source")));
-        }
-        // Whole words, so that the struct lies aligned.
-        let mut words = vec![0u64; args.len().div_ceil(8)];
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..args.len()].copy_from_slice(args);
-        self.queue(stream, |_| Ok(Op::Launch { kernel, blocks, args: words }))
+        let kernel = Code { name: kernel.symbol(), body: emulated::body(kernel), threads: kernel.threads() };
+        self.launch_code(stream, kernel, blocks, args)
     }
 }
 
@@ -565,4 +567,22 @@ impl EmulatedBackend {
             Ok(Op::Copy { target, source, bytes })
         })
     }
+
+    fn launch_code(&self, stream: RawStream, kernel: Code, blocks: u32, args: &[u8]) -> Result<()> {
+        let name = kernel.name;
+        if blocks == 0 || blocks > MAX_BLOCKS {
+            return Err(error(format!("kernel {name}: a grid of {blocks} blocks")));
+        }
+        if simt::declared(name) != Some((kernel.threads, args.len() as u32)) {
+            return Err(error(format!("kernel {name}: block or argument size differs from its source")));
+        }
+        // Whole words, so that the struct lies aligned.
+        let mut words = vec![0u64; args.len().div_ceil(8)];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..args.len()].copy_from_slice(args);
+        self.queue(stream, |_| Ok(Op::Launch { kernel, blocks, args: words }))
+    }
 }
+
+#[cfg(test)]
+#[path = "emulated_tests.rs"]
+mod tests;
