@@ -5,6 +5,8 @@
 
 mod buffer;
 #[cfg(feature = "cuda")]
+pub mod cache;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
