@@ -54,6 +54,7 @@ mod emulated {
         if sanitize {
             println!("cargo:rustc-cfg=sanitize_kernels");
             build
+                .warnings_into_errors(true) // CI runs this build
                 .flag("-g1")
                 .flag("-fno-omit-frame-pointer")
                 .flag("-fsanitize=address,undefined")

@@ -369,13 +369,23 @@ fn the_sanitizers_see_what_kernels_do() {
         fn simt_test_wrong(args: *const c_void);
     }
     const CASE: &str = "PARQUET_GPU_TEST_WRONG";
+    const LEAK: u64 = 5;
     if let Some(case) = std::env::var(CASE).ok().and_then(|it| it.parse().ok()) {
+        if case == LEAK {
+            std::mem::forget(std::hint::black_box(vec![0u64; 1000]));
+        }
         let mut output = vec![0u64; 32].into_boxed_slice();
         run!(simt_test_wrong, 1, [0u64; 0], output, case, 0).unwrap();
         return;
     }
-    let reports =
-        ["", "heap-buffer-overflow", "global-buffer-overflow", "misaligned address", "signed integer overflow"];
+    let reports = [
+        "",
+        "heap-buffer-overflow",
+        "global-buffer-overflow",
+        "misaligned address",
+        "signed integer overflow",
+        "detected memory leaks",
+    ];
     for (case, report) in reports.iter().enumerate() {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "device::simt::tests::the_sanitizers_see_what_kernels_do"])
@@ -384,6 +394,10 @@ fn the_sanitizers_see_what_kernels_do() {
             .unwrap();
         let stderr = String::from_utf8_lossy(&child.stderr);
         assert_eq!(child.status.success(), case == 0, "case {case}: {stderr}");
-        assert!(stderr.contains(report) && (case == 0 || stderr.contains("simt_test.cc")), "{report}: {stderr}");
+        assert!(stderr.contains(report), "{report}: {stderr}");
+        assert!(
+            stderr.contains("simt_test.cc") || case == 0 || case as u64 == LEAK,
+            "the report names the line: {stderr}"
+        );
     }
 }
