@@ -13,21 +13,24 @@ pub mod dictionary;
 pub mod fixed;
 pub mod levels;
 mod output;
-pub mod pages;
+mod pages;
 pub mod strings;
 pub mod utf8;
 
 use parquet::basic::Encoding;
 
-pub use pages::{ChunkPages, Pages, unsupported};
+pub use pages::unsupported;
 
 use crate::batch::DeviceArray;
+use crate::decompress;
 use crate::device::staging::Staging;
 use crate::device::{DeviceBuffer, PinnedBuffer, Stream};
 use crate::error::{Error, Result};
-use crate::footer::LeafDecode;
-use crate::kernels::abi::{self, FaultSlot, PageState, SnappyArgs, StringRef};
+use crate::footer::{Leaf, LeafDecode};
+use crate::kernels::abi::{FaultSlot, PageState, StringRef};
+use crate::page::PageTable;
 use output::{Output, Zeros};
+use pages::Work;
 
 /// Encodings that kernels decode, for [`plan::Context`](crate::plan::Context). RLE stands for levels and booleans; a
 /// footer lists BIT_PACKED for levels that a flat column does not even have. What a page really uses is checked by
@@ -35,6 +38,20 @@ use output::{Output, Zeros};
 #[allow(deprecated)] // BIT_PACKED: in every file that parquet-mr 1.x wrote
 pub const GPU_ENCODINGS: &[Encoding] =
     &[Encoding::PLAIN, Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::RLE, Encoding::BIT_PACKED];
+
+/// A batch to decode.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The columns, in the order in which their arrays come out.
+    pub leaves: &'a [&'a Leaf],
+    /// Rows of the batch.
+    pub rows: u64,
+    /// The pages of the batch's chunks.
+    pub table: &'a PageTable,
+    /// For each chunk of the table, the index of its leaf in `leaves`. Chunks of one column are in the order of rows,
+    /// and together they have the rows of the batch.
+    pub columns: &'a [usize],
+}
 
 /// Addresses of what the kernels share.
 #[derive(Debug, Clone, Copy)]
@@ -89,61 +106,52 @@ fn blocks(items: usize) -> Result<u32> {
         .ok_or_else(|| Error::Argument("too much work for one batch: read fewer rows at a time".into()))
 }
 
-/// Decompresses and decodes the pages of a batch into one array a leaf, in their order. Everything is done when it
-/// returns; it waits for the device once, twice when there are strings.
+/// Decompresses and decodes the pages of a batch into one array a leaf. Everything is done when it returns; it waits for
+/// the device once, twice when there are strings.
 ///
 /// # Errors
 /// [`Error::Corrupt`] with row group, column, page and offset for the first page in the table that is malformed;
-/// [`Error::Unsupported`] when strings outgrow their offsets; [`Error::Budget`]; [`Error::Device`].
+/// [`Error::Unsupported`] for what [`unsupported`] would have told, and when strings outgrow their offsets;
+/// [`Error::Budget`]; [`Error::Device`]; [`Error::Argument`] when the chunks do not make up the batch.
 ///
 /// # Safety
-/// The bytes of every chunk in `pages` are valid device memory, and whatever writes them is ordered before the work
+/// The bytes of every chunk in the table are valid device memory, and whatever writes them is ordered before the work
 /// queued on `stream` from now on.
-pub unsafe fn decode_batch(stream: &Stream, pages: &Pages<'_>) -> Result<Vec<DeviceArray>> {
-    pages.check()?;
+pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec<DeviceArray>> {
     let gpu = stream.gpu();
-    let is_strings = |column: usize| matches!(pages.leaves[column].decode, LeafDecode::Strings { .. });
+    let mut pages = request.table.describe();
+    let placed = decompress::place(stream, request.table, &mut pages)?;
+    let mut work = Work::new(request, pages)?;
+    let entries = gpu.alloc(work.entry_bytes, stream, "entries of dictionaries")?;
+    work.place_entries(entries.address());
 
     let mut zeros = Zeros::default();
-    let mut outputs = Vec::with_capacity(pages.leaves.len());
-    let mut columns = Vec::with_capacity(pages.leaves.len());
-    for (index, leaf) in pages.leaves.iter().enumerate() {
-        let mut column = pages.column(index);
+    let mut outputs = Vec::with_capacity(request.leaves.len());
+    let mut columns = Vec::with_capacity(request.leaves.len());
+    for leaf in request.leaves {
+        let mut column = pages::column(leaf, request.rows);
         outputs.push(Output::alloc(stream, leaf, &mut column, &mut zeros)?);
         columns.push(column);
     }
-    let string_columns = (0..columns.len()).filter(|it| is_strings(*it)).count() as u64;
-    let ref_bytes = pages.rows.checked_mul(size_of::<StringRef>() as u64);
-    let all_ref_bytes = ref_bytes.and_then(|it| it.checked_mul(string_columns)).ok_or_else(|| Error::Budget {
-        what: "references to strings".into(),
-        needed: u64::MAX,
-        left: gpu.budget().limit(),
-    })?;
-    let refs = gpu.alloc(all_ref_bytes, stream, "references to strings")?;
-    let string_outputs = (0..columns.len()).filter(|it| is_strings(*it));
-    for (nth, column) in string_outputs.enumerate() {
+    let string_columns: Vec<usize> =
+        (0..columns.len()).filter(|it| matches!(request.leaves[*it].decode, LeafDecode::Strings { .. })).collect();
+    let what = "references to strings";
+    let ref_bytes = request.rows.checked_mul(size_of::<StringRef>() as u64);
+    let all_ref_bytes = ref_bytes
+        .and_then(|it| it.checked_mul(string_columns.len() as u64))
+        .ok_or_else(|| Error::Budget { what: what.into(), needed: u64::MAX, left: gpu.budget().limit() })?;
+    let refs = gpu.alloc(all_ref_bytes, stream, what)?;
+    for (nth, &column) in string_columns.iter().enumerate() {
         columns[column].refs = refs.address() + nth as u64 * ref_bytes.unwrap_or(0);
     }
-    let plain = gpu.alloc(pages.plain_bytes, stream, "decompressed pages")?;
-    let entries = gpu.alloc(pages.entry_bytes, stream, "entries of dictionaries")?;
-    let mut reports = Reports::new(stream, pages.pages.len())?;
+    let mut reports = Reports::new(stream, work.pages.len())?;
 
-    let mut placed: Vec<abi::Page> = pages.pages.clone();
-    for &index in &pages.work.compressed {
-        placed[index as usize].body += plain.address();
-    }
-    for &index in &pages.work.string_dictionaries {
-        placed[index as usize].entries += entries.address();
-    }
-
-    let work = &pages.work;
     let mut staging = Staging::default();
-    let page_slot = staging.push(&placed);
+    let page_slot = staging.push(&work.pages);
     let column_slot = staging.push(&columns);
     let zero_slot = zeros.stage(&mut staging);
     let [compressed, data, dictionaries, fixed, strings] =
-        [&work.compressed, &work.data, &work.string_dictionaries, &work.fixed, &work.strings]
-            .map(|it| staging.push(it));
+        [&placed.snappy, &work.data, &work.string_dictionaries, &work.fixed, &work.strings].map(|it| staging.push(it));
     let staged = staging.upload(stream, "page table")?;
     let table = Table {
         pages: staged.address(page_slot),
@@ -153,32 +161,31 @@ pub unsafe fn decode_batch(stream: &Stream, pages: &Pages<'_>) -> Result<Vec<Dev
     };
 
     zeros.launch(stream, staged.address(zero_slot))?;
-    let count = blocks(work.compressed.len())?;
-    let Table { pages: page_table, fault, .. } = table;
-    let snappy = SnappyArgs { pages: page_table, items: staged.address(compressed), fault, count: count.into() };
-    // SAFETY: the chunks are the caller's promise; the plain bodies lie in `plain`.
-    unsafe { stream.launch(count, &snappy)? };
+    // SAFETY: the chunks are the caller's promise; plain bodies lie in the scratch memory of `placed`.
+    unsafe {
+        decompress::snappy::launch(stream, table.pages, staged.address(compressed), placed.snappy.len(), table.fault)?;
+    }
     levels::launch(stream, &table, staged.address(data), blocks(work.data.len())?)?;
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;
     fixed::launch(stream, &table, staged.address(fixed), blocks(work.fixed.len())?)?;
     strings::launch_refs(stream, &table, staged.address(strings), blocks(work.strings.len())?)?;
     let report_bytes = reports.host.len();
     reports.read(stream, report_bytes)?;
-    pages.fault(reports.fault()).map_or(Ok(()), Err)?;
+    request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     let states = reports.states();
 
-    if string_columns > 0 {
-        strings::gather(stream, pages, &states, &mut outputs, &mut columns, &table, || {
+    if !string_columns.is_empty() {
+        strings::gather(stream, request, &work, &states, &mut outputs, &mut columns, &table, || {
             reports.read(stream, Reports::STATES)
         })?;
-        pages.fault(reports.fault()).map_or(Ok(()), Err)?;
+        request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     }
 
     let mut nulls = vec![0u64; columns.len()];
     for &index in &work.data {
-        let page = &pages.pages[index as usize];
+        let page = &work.pages[index as usize];
         nulls[page.column as usize] += u64::from(page.num_values.saturating_sub(states[index as usize].valid));
     }
-    let arrays = outputs.into_iter().zip(pages.leaves).zip(nulls);
-    arrays.map(|((output, leaf), nulls)| output.into_array(leaf.root_type.clone(), pages.rows, nulls)).collect()
+    let arrays = outputs.into_iter().zip(request.leaves).zip(nulls);
+    arrays.map(|((output, leaf), nulls)| output.into_array(leaf.root_type.clone(), request.rows, nulls)).collect()
 }

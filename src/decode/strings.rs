@@ -1,8 +1,8 @@
 //! Launches the kernels of strings.cu, and between them sizes the buffers that the second one fills.
 
 use super::output::{Output, Zeros};
-use super::pages::Pages;
-use super::{Table, blocks, utf8};
+use super::pages::Work;
+use super::{Request, Table, blocks, utf8};
 use crate::device::Stream;
 use crate::device::staging::Staging;
 use crate::error::{Error, Place, Result};
@@ -23,9 +23,11 @@ fn launch_gather(stream: &Stream, table: &Table, items: u64, bases: u64, count: 
 
 /// Writes offsets and bytes of all string columns, and checks those that must be UTF-8. Waits for the device once; the
 /// fault word is read by `read_fault` in that wait.
+#[expect(clippy::too_many_arguments)] // everything that the first half of `decode_batch` made
 pub(super) fn gather(
     stream: &Stream,
-    pages: &Pages<'_>,
+    request: &Request<'_>,
+    work: &Work,
     states: &[PageState],
     outputs: &mut [Output],
     columns: &mut [abi::Column],
@@ -34,39 +36,39 @@ pub(super) fn gather(
 ) -> Result<()> {
     // Where each page's strings start in its column's bytes. Pages of a column are in the order of its rows.
     let mut totals = vec![0u64; columns.len()];
-    let mut bases = Vec::with_capacity(pages.work.strings.len());
+    let mut bases = Vec::with_capacity(work.strings.len());
     let (mut checked, mut checked_bases) = (Vec::new(), Vec::new());
-    for &index in &pages.work.strings {
-        let page = &pages.pages[index as usize];
+    for &index in &work.strings {
+        let page = &work.pages[index as usize];
         let total = &mut totals[page.column as usize];
-        if page.encoding == encoding::PLAIN && is_utf8(pages, page.column as usize) {
+        if page.encoding == encoding::PLAIN && is_utf8(request, page.column as usize) {
             checked.push(index);
             checked_bases.push(*total);
         }
         bases.push(*total);
-        // Bytes of a page are at most values times bytes of a value, both 32-bit; a column has at most 2^28 pages.
-        *total = total.checked_add(states[index as usize].string_bytes).ok_or_else(|| too_long(pages, page.column))?;
+        *total =
+            total.checked_add(states[index as usize].string_bytes).ok_or_else(|| too_long(request, page.column))?;
     }
-    for &index in &pages.work.string_dictionaries {
-        if is_utf8(pages, pages.pages[index as usize].column as usize) {
+    for &index in &work.string_dictionaries {
+        if is_utf8(request, work.pages[index as usize].column as usize) {
             checked.push(index);
             checked_bases.push(0);
         }
     }
     let mut zeros = Zeros::default();
     for (index, output) in outputs.iter_mut().enumerate() {
-        if !matches!(pages.leaves[index].decode, LeafDecode::Strings { .. }) {
+        if !matches!(request.leaves[index].decode, LeafDecode::Strings { .. }) {
             continue;
         }
         if columns[index].out_width == 4 && totals[index] > i32::MAX as u64 {
-            return Err(too_long(pages, index as u32));
+            return Err(too_long(request, index as u32));
         }
         columns[index].data = output.alloc_data(stream, totals[index], &mut zeros)?;
     }
 
     let mut staging = Staging::default();
     let columns = staging.push(columns);
-    let items = staging.push(&pages.work.strings);
+    let items = staging.push(&work.strings);
     let item_bases = staging.push(&bases);
     let checked_items = staging.push(&checked);
     let checked_bases = staging.push(&checked_bases);
@@ -80,12 +82,12 @@ pub(super) fn gather(
     read_fault()
 }
 
-fn is_utf8(pages: &Pages<'_>, column: usize) -> bool {
-    matches!(pages.leaves[column].decode, LeafDecode::Strings { utf8: true, .. })
+fn is_utf8(request: &Request<'_>, column: usize) -> bool {
+    matches!(request.leaves[column].decode, LeafDecode::Strings { utf8: true, .. })
 }
 
-fn too_long(pages: &Pages<'_>, column: u32) -> Error {
-    let leaf = pages.leaves[column as usize];
+fn too_long(request: &Request<'_>, column: u32) -> Error {
+    let leaf = request.leaves[column as usize];
     let place = Place { column: Some(leaf.path.clone()), ..Place::default() };
     let message =
         format!("the strings of one batch do not fit the offsets of {}: read fewer rows at a time", leaf.root_type);

@@ -15,6 +15,10 @@ use crate::page::PageTable;
 /// Codecs of which kernels here make plain bodies.
 pub const GPU_CODECS: &[Compression] = &[Compression::UNCOMPRESSED, Compression::SNAPPY];
 
+/// Plain bytes that a byte of Snappy can stand for: its densest element copies 64 and takes 3. Memory for a page that
+/// claims more is not even asked for.
+const SNAPPY_RATIO: u64 = 22;
+
 /// Bodies in scratch memory start at multiples of this, so that aligned PLAIN values can be loaded whole.
 const ALIGN: u64 = 16;
 
@@ -67,6 +71,12 @@ pub fn place(stream: &Stream, table: &PageTable, pages: &mut [abi::Page]) -> Res
             check_levels(table, at, header.compressed_bytes)?;
             if header.kind == page_kind::DATA_V2 && header.is_compressed == 0 {
                 continue;
+            }
+            let levels = u64::from(header.def_bytes) + u64::from(header.rep_bytes);
+            let stored = u64::from(header.compressed_bytes).saturating_sub(levels);
+            if u64::from(header.uncompressed_bytes) > levels + stored * SNAPPY_RATIO {
+                let message = "a page does not decompress to the length that its header states";
+                return Err(Error::corrupt(table.place(at), message));
             }
             let page = &mut pages[at];
             page.body_bytes = header.uncompressed_bytes;

@@ -107,7 +107,7 @@ struct Page {
 
 // What the level kernel found in a page, for the kernels after it.
 struct PageState {
-    uint64_t values;      // address of the encoded values
+    uint64_t values;      // address of the encoded values; 0: the page has a fault, and no values are decoded
     uint32_t value_bytes;
     uint32_t valid;       // values that are not null; dictionary pages of strings: entries
     uint64_t string_bytes; // bytes of the page's strings, by the string kernel

@@ -7,7 +7,8 @@ KERNEL(pqgpu_dictionary_strings, DictionaryStringsArgs, 128) {
     __shared__ Chain chain;
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
-    if (threadIdx.x == 0) chain_begin(chain, page.body, page.body, page.body_bytes);
+    // A page that did not decompress has no entries.
+    if (threadIdx.x == 0) chain_begin(chain, page.body, page.body, has_fault(args.fault, index) ? 0 : page.body_bytes);
     uint32_t found = 0;
     while (found < page.num_values) {
         const uint32_t wanted = min(CHAIN_VALUES, page.num_values - found);

@@ -101,6 +101,7 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
+    if (state.values == 0) return;
     const Column column = at<const Column>(args.columns)[page.column];
     const bool dictionary = is_dictionary(page);
     const bool boolean = column.conversion == CONVERT_BOOL;

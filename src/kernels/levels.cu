@@ -47,14 +47,18 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     }
     fits = fits && value_offset <= page.body_bytes;
 
+    __shared__ bool malformed;
+    if (threadIdx.x == 0) malformed = has_fault(args.fault, index);
+    __syncthreads();
+
     PageState state;
-    state.values = page.body;
+    state.values = 0;
     state.value_bytes = 0;
     state.valid = 0;
     state.string_bytes = 0;
-    if (!fits) {
+    if (!fits || malformed) {
         if (threadIdx.x == 0) {
-            raise_fault(args.fault, index, 0, FAULT_LEVELS);
+            if (!malformed) raise_fault(args.fault, index, 0, FAULT_LEVELS);
             at<PageState>(args.states)[index] = state;
         }
         return;

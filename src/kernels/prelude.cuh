@@ -27,6 +27,10 @@ DEVICE void raise_fault(uint64_t slot, uint32_t page, uint64_t offset, uint32_t 
     atomicMin((unsigned long long*)slot, (unsigned long long)word);
 }
 
+// Whether the fault word names this page, for one thread: others may lower the word at any time. A page that is not
+// named although it has a fault is not the first of those that have one, so that its further faults are not told either.
+DEVICE bool has_fault(uint64_t slot, uint32_t page) { return *(volatile const uint64_t*)slot >> 36 == page; }
+
 template <typename T>
 DEVICE T* at(uint64_t address) { return (T*)address; }
 

@@ -15,7 +15,7 @@
 // What the runs encode decides what arrow-rs makes of odd ones.
 enum RunKind : uint32_t {
     RUNS_LEVELS = 0, // empty runs are skipped; any value but 0 means 1
-    RUNS_VALUES = 1, // an empty RLE run is padding and ends the runs; values must fit the width
+    RUNS_VALUES = 1, // an empty RLE run is padding and ends the runs, unless it comes first; values must fit the width
 };
 
 // A window of runs, in shared memory. Thread 0 writes, between barriers.
@@ -106,6 +106,7 @@ DEVICE void runs_next(Runs& runs) {
             position = bytes < runs.bytes - position ? position + (uint32_t)bytes : runs.bytes;
         } else {
             if (header == 0 && runs.kind == RUNS_VALUES) {
+                if (position == 1) continue;
                 runs.fault = short_fault;
                 return;
             }
@@ -170,7 +171,7 @@ DEVICE bool runs_expand(Runs& runs, uint32_t* out, uint32_t first, uint32_t coun
 // What arrow-rs checks of values that nothing asks for: the first run is read as soon as a page is opened.
 DEVICE void runs_check_first(Runs& runs) {
     runs.needed = 1;
-    runs_next(runs);
+    if (runs.bytes != 0 && *at<const uint8_t>(runs.data) != 0) runs_next(runs);
     if (runs.fault == FAULT_VALUES_TRUNCATED) runs.fault = FAULT_NONE;
     runs.needed = 0;
     runs.count = 0;

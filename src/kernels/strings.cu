@@ -14,6 +14,7 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
+    if (state.values == 0) return;
     const Column column = at<const Column>(args.columns)[page.column];
     const bool dictionary = is_dictionary(page);
     const uint32_t value_offset = (uint32_t)(state.values - page.body);

@@ -43,7 +43,7 @@ pub struct PageTable {
 
 impl PageTable {
     /// A table of `headers`, of which chunk `i` has those from `first[i]` up to `first[i + 1]`.
-    pub(super) fn new(chunks: Vec<ChunkInput>, first: Vec<usize>, headers: Vec<abi::PageHeader>) -> Self {
+    pub fn new(chunks: Vec<ChunkInput>, first: Vec<usize>, headers: Vec<abi::PageHeader>) -> Self {
         debug_assert_eq!(first.len(), chunks.len() + 1);
         debug_assert_eq!(first.last(), Some(&headers.len()));
         Self { chunks, first, headers }

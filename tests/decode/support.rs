@@ -14,10 +14,11 @@ use parquet::column::page::Page;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet_gpu::batch::Memory;
-use parquet_gpu::decode::{ChunkPages, Pages, decode_batch, unsupported};
+use parquet_gpu::decode::{Request, decode_batch, unsupported};
 use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
 use parquet_gpu::footer::{Leaf, LeafDecode};
 use parquet_gpu::kernels::abi::{PageHeader, conversion, page_kind};
+use parquet_gpu::page::{ChunkInput, PageTable};
 use parquet_gpu::{DeviceArray, Error, Result};
 
 /// The devices under test: the emulated one in several orders, and a GPU where there is one.
@@ -99,12 +100,16 @@ impl Chunk {
 #[derive(Debug, Clone)]
 pub struct Column {
     pub leaf: Leaf,
+    pub codec: Compression,
     pub chunks: Vec<Chunk>,
 }
 
+/// Where every chunk claims to lie in its file.
+pub const FILE_OFFSET: u64 = 1000;
+
 impl Column {
     pub fn new(leaf: Leaf, chunk: Chunk) -> Self {
-        Self { leaf, chunks: vec![chunk] }
+        Self { leaf, codec: Compression::UNCOMPRESSED, chunks: vec![chunk] }
     }
 
     pub fn rows(&self) -> u64 {
@@ -172,7 +177,7 @@ pub fn columns_of(file: &Bytes) -> Result<Vec<Column>, String> {
         let type_length = descriptor.type_length().max(0) as u32;
         let optional = descriptor.max_def_level() > 0;
         let leaf = leaf(field.name(), descriptor.physical_type(), type_length, field.data_type(), optional);
-        let mut column = Column { leaf, chunks: Vec::new() };
+        let mut column = Column { leaf, codec: Compression::UNCOMPRESSED, chunks: Vec::new() };
         for row_group in 0..reader.num_row_groups() {
             let group = reader.get_row_group(row_group).map_err(|it| it.to_string())?;
             let mut pages = group.get_column_page_reader(index).map_err(|it| it.to_string())?;
@@ -233,31 +238,40 @@ pub fn read(file: &Bytes) -> Result<Vec<ArrayRef>, String> {
 
 /// Decodes columns on a device. `skew` is the misalignment of every chunk in memory.
 pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) -> Result<Vec<DeviceArray>> {
-    let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
-    let mut pages = Pages::new(&leaves, columns[0].rows());
     // A buffer a chunk, of its exact size, so that a sanitizer sees reads outside it.
     let mut memory = Vec::new();
+    let (mut chunks, mut first, mut headers, mut owners) = (Vec::new(), vec![0], Vec::new(), Vec::new());
     for row_group in 0..columns[0].chunks.len() {
         for (index, column) in columns.iter().enumerate() {
             let chunk = &column.chunks[row_group];
             let slab = gpu.alloc(skew + chunk.bytes.len() as u64, stream, "a test")?;
-            // SAFETY: the chunk outlives the wait below.
+            // SAFETY: the chunk outlives the waits of `decode_batch`.
             unsafe { stream.copy_to_device(&slab, skew, &chunk.bytes)? };
-            pages.push(&ChunkPages {
-                row_group,
-                column: index,
-                rows: chunk.rows,
+            chunks.push(ChunkInput {
                 address: slab.address() + skew,
                 bytes: chunk.bytes.len() as u64,
-                file_offset: 1000,
-                compression: Compression::UNCOMPRESSED,
-                headers: &chunk.headers,
-            })?;
+                file_offset: FILE_OFFSET,
+                num_values: chunk.rows,
+                row_group,
+                column: column.leaf.path.as_str().into(),
+                codec: column.codec,
+                physical_type: column.leaf.physical,
+                expected_pages: None,
+            });
+            headers.extend_from_slice(&chunk.headers);
+            first.push(headers.len());
+            owners.push(index);
             memory.push(slab);
         }
     }
+    let table = PageTable::new(chunks, first, headers);
+    let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
+    let request = Request { leaves: &leaves, rows: columns[0].rows(), table: &table, columns: &owners };
     // SAFETY: the chunks live until the end of this function, and were copied on the same stream.
-    unsafe { decode_batch(stream, &pages) }
+    let arrays = unsafe { decode_batch(stream, &request) };
+    // After an error the copies from `columns` may still be queued.
+    stream.synchronize()?;
+    arrays
 }
 
 /// The array in host memory, every buffer with its padding.
