@@ -339,8 +339,11 @@ pub(super) fn create_event(context: &Context) -> Result<RawEvent> {
     Ok(event as RawEvent)
 }
 
+/// Half the address space at most: the driver rounds sizes up, and a sum near the end would wrap.
 fn to_size(context: &Context, bytes: u64) -> Result<usize> {
-    usize::try_from(bytes).map_err(|_| context.error(format!("{bytes} bytes are more than this machine can address")))
+    isize::try_from(bytes)
+        .map(isize::unsigned_abs)
+        .map_err(|_| context.error(format!("{bytes} bytes are more than there can be")))
 }
 
 /// Rounds up to a power of two or one of three steps between two of them, from 4 KiB: few classes, so that a freed block
