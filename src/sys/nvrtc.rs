@@ -1,11 +1,11 @@
 //! NVRTC, which compiles CUDA C++ at run time. It needs no GPU and no driver.
 //!
-//! The library loads its built-in declarations from `libnvrtc-builtins.so.MAJOR.MINOR`, which has to lie beside it.
+//! It needs its built-in declarations, `libnvrtc-builtins.so.MAJOR.MINOR`, beside it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 
@@ -99,6 +99,7 @@ pub struct Nvrtc {
     path: PathBuf,
     version: (u32, u32),
     architectures: Vec<u32>,
+    builtins: OnceLock<Option<libloading::Library>>,
     _library: libloading::Library, // the functions live in it
 }
 
@@ -195,6 +196,7 @@ impl Nvrtc {
             version: (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0)),
             functions,
             architectures,
+            builtins: OnceLock::new(),
             _library: library,
         })
     }
@@ -237,6 +239,16 @@ impl Nvrtc {
                 ),
             }),
         }
+    }
+
+    /// Loads the builtins from beside the library, where NVRTC then finds them loaded. Its own search follows $ORIGIN,
+    /// which the loader ignores in privileged programs and which AddressSanitizer's `dlopen` loses.
+    fn load_builtins(&self) {
+        self.builtins.get_or_init(|| {
+            let name = format!("libnvrtc-builtins.so.{}.{}", self.version.0, self.version.1);
+            // SAFETY: its initialisers only register data. Without it NVRTC searches, and reports what it misses.
+            unsafe { libloading::Library::new(self.path.parent()?.join(name)) }.ok()
+        });
     }
 
     /// Compiles one source. `headers` are pairs of the name in the `#include` and the text; nothing is read from disk.
@@ -298,6 +310,7 @@ impl Nvrtc {
         let (text_pointers, name_pointers) = (pointers(&texts), pointers(&names));
         let argument_pointers = pointers(&arguments);
 
+        self.load_builtins();
         let mut program = Program { functions: &self.functions, raw: std::ptr::null_mut() };
         // SAFETY: all strings end in NUL and outlive the call; both arrays have the stated length.
         let result = unsafe {
