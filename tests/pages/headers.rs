@@ -363,9 +363,11 @@ fn bodies_that_need_no_codec() {
     let table = header::parse(&stream, &loaded.inputs).unwrap();
     let error = parquet_gpu::decompress::place(&stream, &table, &mut table.describe()).unwrap_err();
     assert_eq!(error.kind(), "unsupported", "{error}");
-    // A page that claims more than the budget is refused before anything is allocated.
-    let huge = page(0, i32::MAX.into(), 4).raw(&v1(4, b"")[6..]).raw(&[2, 4, b'a', b'b']).0;
-    let small = stream.gpu().with_budget(1 << 20).new_stream().unwrap();
-    assert_eq!(read(&small, &[snappy(huge, 4)]).unwrap_err().kind(), "budget");
-    assert!(small.gpu().budget().peak() < 1 << 20);
+    // A page that claims more than its bytes can give, or than the budget has, is refused before memory is asked for.
+    for (claim, kind) in [(i32::MAX, "corrupt"), (90_200, "corrupt"), (90_000, "budget")] {
+        let bytes = page(0, claim.into(), 4096).raw(&v1(4, b"")[6..]).raw(&[0; 4096]).0;
+        let small = stream.gpu().with_budget(1 << 16).new_stream().unwrap();
+        assert_eq!(read(&small, &[snappy(bytes, 4)]).unwrap_err().kind(), kind, "{claim} bytes");
+        assert!(small.gpu().budget().peak() < 1 << 16);
+    }
 }
