@@ -327,3 +327,93 @@ fn normal(array: &ArrayRef) -> ArrayRef {
     };
     make_array(array.to_data().into_builder().data_type(bits).build().unwrap())
 }
+
+/// RLE / bit-packed runs, as they are in a page.
+#[derive(Debug, Clone, Default)]
+pub struct RunBytes(pub Vec<u8>);
+
+impl RunBytes {
+    pub fn varint(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+        self
+    }
+
+    pub fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// One value, `count` times.
+    pub fn rle(self, width: u32, value: u32, count: u64) -> Self {
+        self.varint(count << 1).raw(&value.to_le_bytes()[..width.div_ceil(8) as usize])
+    }
+
+    /// Values bit-packed, padded with ones to groups of eight.
+    pub fn packed(self, width: u32, values: &[u32]) -> Self {
+        let groups = values.len().div_ceil(8);
+        let mut bits = vec![0u8; groups * width as usize];
+        for at in 0..groups * 8 {
+            let value = values.get(at).copied().unwrap_or(u32::MAX);
+            for bit in 0..width as usize {
+                let position = at * width as usize + bit;
+                bits[position / 8] |= ((value >> bit & 1) as u8) << (position % 8);
+            }
+        }
+        self.varint((groups as u64) << 1 | 1).raw(&bits)
+    }
+
+    /// V1 levels: their length, the runs, and then the values.
+    pub fn v1(&self, values: &[u8]) -> Vec<u8> {
+        [&(self.0.len() as u32).to_le_bytes()[..], &self.0, values].concat()
+    }
+}
+
+/// Headers of pages written by hand.
+pub fn v1(num_values: u32, encoding: u8) -> PageHeader {
+    use parquet_gpu::kernels::abi::encoding::RLE;
+    PageHeader { kind: page_kind::DATA_V1, num_values, encoding, def_encoding: RLE, ..PageHeader::default() }
+}
+
+pub fn v2(num_values: u32, num_nulls: u32, encoding: u8, def_bytes: usize) -> PageHeader {
+    let def_bytes = def_bytes as u32;
+    PageHeader { kind: page_kind::DATA_V2, num_values, num_nulls, encoding, def_bytes, ..PageHeader::default() }
+}
+
+pub fn dictionary(num_values: u32) -> PageHeader {
+    PageHeader { kind: page_kind::DICTIONARY, num_values, ..PageHeader::default() }
+}
+
+/// PLAIN byte arrays.
+pub fn plain_strings<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for it in strings {
+        bytes.extend_from_slice(&(it.as_ref().len() as u32).to_le_bytes());
+        bytes.extend_from_slice(it.as_ref());
+    }
+    bytes
+}
+
+pub fn plain_ints(values: impl IntoIterator<Item = i32>) -> Vec<u8> {
+    values.into_iter().flat_map(i32::to_le_bytes).collect()
+}
+
+pub fn int32(optional: bool) -> Leaf {
+    leaf("int", PhysicalType::INT32, 0, &DataType::Int32, optional)
+}
+
+pub fn utf8(optional: bool) -> Leaf {
+    leaf("text", PhysicalType::BYTE_ARRAY, 0, &DataType::Utf8, optional)
+}
+
+/// A column of one chunk.
+pub fn column(leaf: Leaf, pages: &[(PageHeader, Vec<u8>)]) -> Column {
+    let mut chunk = Chunk::default();
+    for (header, body) in pages {
+        chunk.push(*header, body);
+    }
+    Column::new(leaf, chunk)
+}
