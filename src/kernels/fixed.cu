@@ -49,6 +49,9 @@ DEVICE void store_signed(uint64_t out, int64_t value, uint32_t bytes) {
     }
 }
 
+// Apart from the rest: 64-bit division is a long piece of code, and inlined it takes the registers of all conversions.
+static __device__ __noinline__ int64_t divide(int64_t value, int64_t divisor) { return value / divisor; }
+
 // Writes one value of any conversion but CONVERT_BOOL.
 DEVICE void convert(uint64_t out, uint64_t in, const Column& column, const Values& values) {
     switch (column.conversion) {
@@ -80,12 +83,12 @@ DEVICE void convert(uint64_t out, uint64_t in, const Column& column, const Value
                                             (uint64_t)load32(in + 4, values.low, values.high) << 32);
             const int64_t day = (int32_t)load32(in + 8, values.low, values.high);
             // Unsigned, since arrow-rs wraps.
-            const uint64_t days = (uint64_t)(day - JULIAN_DAY_OF_EPOCH) * (uint64_t)(NANOS_IN_DAY / column.factor);
-            *at<uint64_t>(out) = days + (uint64_t)(nanos / column.factor);
+            const uint64_t days = (uint64_t)(day - JULIAN_DAY_OF_EPOCH) * (uint64_t)divide(NANOS_IN_DAY, column.factor);
+            *at<uint64_t>(out) = days + (uint64_t)divide(nanos, column.factor);
             break;
         }
         case CONVERT_DIVIDE:
-            *at<int64_t>(out) = load_signed(in, column.in_width, values) / column.factor;
+            *at<int64_t>(out) = divide(load_signed(in, column.in_width, values), column.factor);
             break;
         case CONVERT_MULTIPLY:
             *at<uint64_t>(out) = (uint64_t)load_signed(in, column.in_width, values) * (uint64_t)column.factor;
@@ -102,7 +105,9 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     if (state.values == 0) return;
-    const Column column = at<const Column>(args.columns)[page.column];
+    __shared__ Column column; // not in registers: they are scarce here
+    if (threadIdx.x == 0) column = at<const Column>(args.columns)[page.column];
+    __syncthreads();
     const bool dictionary = is_dictionary(page);
     const bool boolean = column.conversion == CONVERT_BOOL;
     const bool runs_of_values = dictionary || page.encoding == ENCODING_RLE;
