@@ -1,8 +1,8 @@
 //! Malformed pages: an error that names the place, no other effect, and the next batch decodes.
 
-use arrow::array::{AsArray, Int32Array};
+use arrow::array::{Array, AsArray, Int32Array};
 use arrow::datatypes::DataType;
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{Compression, Type as PhysicalType};
 use parquet_gpu::Error;
 use parquet_gpu::footer::Leaf;
 use parquet_gpu::kernels::abi::{PageHeader, encoding, fault_message};
@@ -136,6 +136,35 @@ fn dictionary_indices() {
     assert_indices("a header that does not end", &width(2).raw(&[0x81; 11]).0, RLE);
 }
 
+/// arrow-rs reads the first run when it opens a page, also when no value asks for one.
+#[test]
+fn the_first_run_of_a_page_of_nulls() {
+    let words = (dictionary(1), plain_strings(["a"]));
+    let page = |body: &[u8]| (v1(3, encoding::RLE_DICTIONARY), runs().rle(1, 0, 3).v1(body));
+    assert_fault("no bit width", utf8(true), &[words.clone(), page(&[])], 1, TRUNCATED);
+    assert_fault("33 bits", utf8(true), &[words.clone(), page(&[33])], 1, RLE);
+    assert_fault("a value wider than its bits", utf8(true), &[words.clone(), page(&[1, 2, 2])], 1, RLE);
+    for (_, gpu) in devices(0..1) {
+        for body in [&[1][..], &[1, 0, 2, 2], &[1, 2, 1, 2, 2]] {
+            let array = decode(&gpu, &[column(utf8(true), &[words.clone(), page(body)])], 0).unwrap().remove(0);
+            assert_eq!(array.null_count(), 3);
+        }
+    }
+}
+
+#[test]
+fn a_page_that_does_not_decompress_is_told_as_such() {
+    for (name, gpu) in devices(0..2) {
+        for leaf in [int32(true), utf8(true)] {
+            let mut bad = column(leaf, &[(dictionary(1), vec![0x7f; 12]), (v1(2, encoding::PLAIN), vec![0x7f; 12])]);
+            bad.codec = Compression::SNAPPY;
+            let error = decode(&gpu, &[bad], 0).unwrap_err();
+            assert!(error.to_string().contains("compress"), "{name}: {error}");
+            assert_eq!(error.place().unwrap().page, Some(0), "{name}: {error}");
+        }
+    }
+}
+
 #[test]
 fn indices_into_a_dictionary_without_entries() {
     let page = (v1(3, encoding::RLE_DICTIONARY), runs().raw(&[0]).rle(0, 0, 3).0);
@@ -218,7 +247,8 @@ fn headers_that_contradict_themselves() {
     let levels = runs().rle(1, 1, 2).0;
     let body = [&levels[..], &plain_ints([1, 2])].concat();
     let index = (v1(2, encoding::RLE_DICTIONARY), runs().raw(&[0]).rle(0, 0, 2).0);
-    let cases: Vec<(&str, Leaf, Vec<(PageHeader, Vec<u8>)>)> = vec![
+    type Pages = Vec<(PageHeader, Vec<u8>)>;
+    let cases: Vec<(&str, Leaf, Pages)> = vec![
         ("more nulls than values", int32(true), vec![(v2(2, 3, encoding::PLAIN, levels.len()), body.clone())]),
         ("levels past the page", int32(true), vec![(v2(2, 0, encoding::PLAIN, body.len() + 1), body)]),
         ("no dictionary", int32(false), vec![index.clone()]),

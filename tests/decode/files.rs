@@ -226,7 +226,7 @@ fn long_strings_and_many_short_ones() {
         let column: ArrayRef = Arc::new(strings.iter().cloned().collect::<StringArray>());
         let batch = RecordBatch::try_from_iter([("strings", column)]).unwrap();
         for dictionary in [false, true] {
-            assert_file("strings", &write(&[batch.clone()], properties(1, dictionary, 2000)), 0..3);
+            assert_file("strings", &write(std::slice::from_ref(&batch), properties(1, dictionary, 2000)), 0..3);
         }
     }
 }
