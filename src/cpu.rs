@@ -1,1 +1,150 @@
-//! Decoding by arrow-rs: the CPU device, and the columns that no kernel decodes yet.
+//! Decoding by arrow-rs: the CPU device, the columns that no kernel decodes yet, and the reference of `--verify`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use arrow::array::{ArrayData, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::errors::Result as ParquetResult;
+use parquet::file::reader::{ChunkReader, Length};
+
+use crate::error::{Error, Place, Result};
+use crate::footer::Footer;
+use crate::guard;
+
+/// Rows that arrow-rs decodes at a time. It allocates for that many up front, whatever the file holds, so a footer
+/// that states 2^40 rows must not choose the number; and a million rows of short strings stay within 32-bit offsets.
+const BATCH_ROWS: usize = 1 << 20;
+
+/// Decodes the projected columns of one row group.
+///
+/// # Errors
+/// [`Error::Corrupt`] or [`Error::Unsupported`] naming row group, column, page and offset as far as arrow-rs's reads
+/// tell; a panic inside arrow-rs included.
+pub fn decode<R: ChunkReader + Clone + 'static>(
+    footer: &Footer,
+    projection: &ProjectionMask,
+    row_group: usize,
+    bytes: &R,
+) -> Result<Vec<RecordBatch>> {
+    decode_from(footer, projection, row_group, bytes.clone()).map_err(|error| {
+        // arrow-rs does not say which column failed, so find the first that fails alone.
+        let failing = footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)).find_map(|leaf| {
+            let tracked = Tracked::new(bytes.clone());
+            let mask = ProjectionMask::leaves(footer.metadata().file_metadata().schema_descr(), [leaf.index]);
+            let error = decode_from(footer, &mask, row_group, tracked.clone()).err()?;
+            let (reads, offset) = (tracked.seen.reads.load(Ordering::Relaxed), tracked.seen.offset.load(Ordering::Relaxed));
+            let mut place = Place::chunk(row_group, &leaf.path);
+            if let Some(page) = reads.checked_sub(1) {
+                place = place.with_page(page as usize).with_offset(offset);
+            }
+            Some(Error::from_parquet(place, error))
+        });
+        failing.unwrap_or_else(|| Error::from_parquet(Place { row_group: Some(row_group), ..Place::default() }, error))
+    })
+}
+
+fn decode_from<R: ChunkReader + 'static>(
+    footer: &Footer,
+    projection: &ProjectionMask,
+    row_group: usize,
+    bytes: R,
+) -> ParquetResult<Vec<RecordBatch>> {
+    guard::catch(move || {
+        reader(footer, projection, vec![row_group], bytes)?.map(|it| it.map_err(Into::into)).collect()
+    })
+}
+
+/// arrow-rs's own reader over `bytes`.
+pub(crate) fn reader<R: ChunkReader + 'static>(
+    footer: &Footer,
+    projection: &ProjectionMask,
+    row_groups: Vec<usize>,
+    bytes: R,
+) -> ParquetResult<ParquetRecordBatchReader> {
+    ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, footer.arrow.clone())
+        .with_projection(projection.clone())
+        .with_row_groups(row_groups)
+        .with_batch_size(BATCH_ROWS)
+        .build()
+}
+
+/// The Arrow schema of a projection, as arrow-rs gives it to its batches.
+///
+/// # Errors
+/// [`Error::Corrupt`] or [`Error::Unsupported`] for a schema that arrow-rs refuses.
+pub fn projected_schema(footer: &Footer, projection: &ProjectionMask) -> Result<SchemaRef> {
+    guard::catch(|| Ok(reader(footer, projection, Vec::new(), Bytes::new())?.schema_of()))
+        .map_err(|error| Error::from_parquet(Place::default(), error))
+}
+
+trait SchemaOf {
+    fn schema_of(&self) -> SchemaRef;
+}
+
+impl SchemaOf for ParquetRecordBatchReader {
+    fn schema_of(&self) -> SchemaRef {
+        arrow::array::RecordBatchReader::schema(self)
+    }
+}
+
+/// Joins batches of one schema into one array a column.
+///
+/// # Errors
+/// [`Error::Unsupported`] where the joined strings need wider offsets than their type has.
+pub fn join(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Vec<ArrayData>> {
+    let joined = guard::catch(|| Ok(concat_batches(schema, batches)?)).map_err(|error| {
+        Error::unsupported(Place::default(), format!("cannot join row groups ({error}); read fewer rows a batch"))
+    })?;
+    Ok(joined.columns().iter().map(|column| column.to_data()).collect())
+}
+
+/// Notes where arrow-rs reads, so that its errors can be given a place.
+#[derive(Clone)]
+struct Tracked<R> {
+    inner: R,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Page headers read so far.
+    reads: AtomicU64,
+    /// Offset of the last.
+    offset: AtomicU64,
+}
+
+impl<R> Tracked<R> {
+    fn new(inner: R) -> Self {
+        Self { inner, seen: Arc::default() }
+    }
+
+    fn note(&self, offset: u64) {
+        self.seen.reads.fetch_add(1, Ordering::Relaxed);
+        self.seen.offset.store(offset, Ordering::Relaxed);
+    }
+}
+
+impl<R: Length> Length for Tracked<R> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Tracked<R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> ParquetResult<R::T> {
+        // Without an offset index, arrow-rs opens a reader at each page header.
+        self.note(start);
+        self.inner.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        self.inner.get_bytes(start, length)
+    }
+}

@@ -39,6 +39,7 @@ pub mod decompress;
 pub mod device;
 pub mod error;
 pub mod footer;
+pub mod guard;
 pub mod io;
 pub mod kernels;
 pub mod options;

@@ -14,6 +14,8 @@ pub struct DeviceBuffer {
     len: u64,
     /// The stream that orders the free of pooled memory; a slab has none.
     stream: Option<Stream>,
+    /// Whether the budget still counts it.
+    counted: bool,
 }
 
 impl Gpu {
@@ -41,11 +43,11 @@ impl Gpu {
         alloc: impl FnOnce(u64) -> Result<u64>,
     ) -> Result<DeviceBuffer> {
         if bytes == 0 {
-            return Ok(DeviceBuffer { gpu: self.clone(), address: 0, len: 0, stream });
+            return Ok(DeviceBuffer { gpu: self.clone(), address: 0, len: 0, stream, counted: false });
         }
         self.budget().reserve(bytes, what)?;
         match alloc(bytes) {
-            Ok(address) => Ok(DeviceBuffer { gpu: self.clone(), address, len: bytes, stream }),
+            Ok(address) => Ok(DeviceBuffer { gpu: self.clone(), address, len: bytes, stream, counted: true }),
             Err(error) => {
                 self.budget().release(bytes);
                 Err(error)
@@ -81,6 +83,13 @@ impl DeviceBuffer {
         &self.gpu
     }
 
+    /// Stops counting it against the budget: whoever holds it now is no longer the scan.
+    pub fn hand_over(&mut self) {
+        if std::mem::take(&mut self.counted) {
+            self.gpu.budget().release(self.len);
+        }
+    }
+
     pub(super) fn check(&self, offset: u64, bytes: usize) {
         let end = offset.checked_add(bytes as u64);
         assert!(end.is_some_and(|it| it <= self.len), "{bytes} bytes at {offset} of a buffer of {}", self.len);
@@ -98,7 +107,7 @@ impl Drop for DeviceBuffer {
             // SAFETY: the address came from `alloc_slab`, and its owner waited for all work on it.
             None => unsafe { self.gpu.backend().free_slab(self.address) },
         }
-        self.gpu.budget().release(self.len);
+        self.hand_over();
     }
 }
 

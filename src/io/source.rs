@@ -1,5 +1,8 @@
 //! Where bytes come from: a local file, memory, or an object store.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
@@ -9,6 +12,13 @@ use crate::error::{Error, Result};
 pub struct Source {
     name: String,
     len: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Local(File),
+    Memory(Bytes),
 }
 
 impl Source {
@@ -17,12 +27,18 @@ impl Source {
     /// # Errors
     /// [`Error::NotFound`], with no credentials in its text.
     pub fn open(path_or_url: &str) -> Result<Self> {
-        Err(Error::NotFound { source_name: path_or_url.into(), cause: "stub".into() })
+        let refuse = |cause: crate::error::Cause| Error::NotFound { source_name: path_or_url.into(), cause };
+        let file = File::open(path_or_url).map_err(|error| refuse(error.into()))?;
+        let metadata = file.metadata().map_err(|error| refuse(error.into()))?;
+        if !metadata.is_file() {
+            return Err(refuse("not a regular file".into()));
+        }
+        Ok(Self { name: path_or_url.into(), len: metadata.len(), kind: Kind::Local(file) })
     }
 
     /// Bytes in memory, under a name for messages.
     pub fn from_bytes(name: impl Into<String>, bytes: Bytes) -> Self {
-        Self { name: name.into(), len: bytes.len() as u64 }
+        Self { name: name.into(), len: bytes.len() as u64, kind: Kind::Memory(bytes) }
     }
 
     /// Path or URL without credentials.
@@ -41,8 +57,11 @@ impl Source {
     }
 
     /// The local file, which cuFile and pread can read.
-    pub fn file(&self) -> Option<&std::fs::File> {
-        None
+    pub fn file(&self) -> Option<&File> {
+        match &self.kind {
+            Kind::Local(file) => Some(file),
+            Kind::Memory(_) => None,
+        }
     }
 
     /// Fills `target` from `offset`; blocks.
@@ -50,7 +69,16 @@ impl Source {
     /// # Errors
     /// [`Error::Io`]; also when the source ends before `target` is full.
     pub fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<()> {
-        let _ = (offset, target);
-        Err(Error::io(&self.name, "stub"))
+        let bytes = target.len();
+        let what = || format!("{bytes} bytes at {offset} of {}", self.name);
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.len);
+        let end = end.ok_or_else(|| Error::io(what(), format!("the source has {} bytes", self.len)))?;
+        match &self.kind {
+            Kind::Local(file) => file.read_exact_at(target, offset).map_err(|error| Error::io(what(), error)),
+            Kind::Memory(bytes) => {
+                target.copy_from_slice(&bytes[offset as usize..end as usize]);
+                Ok(())
+            }
+        }
     }
 }
