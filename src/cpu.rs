@@ -1,7 +1,7 @@
 //! Decoding by arrow-rs: the CPU device, the columns that no kernel decodes yet, and the reference of `--verify`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayData, RecordBatch};
 use arrow::compute::concat_batches;
@@ -37,7 +37,8 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
             let tracked = Tracked::new(bytes.clone());
             let mask = ProjectionMask::leaves(footer.metadata().file_metadata().schema_descr(), [leaf.index]);
             let error = decode_from(footer, &mask, row_group, tracked.clone()).err()?;
-            let (reads, offset) = (tracked.seen.reads.load(Ordering::Relaxed), tracked.seen.offset.load(Ordering::Relaxed));
+            let (reads, offset) =
+                (tracked.seen.reads.load(Ordering::Relaxed), tracked.seen.offset.load(Ordering::Relaxed));
             let mut place = Place::chunk(row_group, &leaf.path);
             if let Some(page) = reads.checked_sub(1) {
                 place = place.with_page(page as usize).with_offset(offset);
@@ -54,9 +55,7 @@ fn decode_from<R: ChunkReader + 'static>(
     row_group: usize,
     bytes: R,
 ) -> ParquetResult<Vec<RecordBatch>> {
-    guard::catch(move || {
-        reader(footer, projection, vec![row_group], bytes)?.map(|it| it.map_err(Into::into)).collect()
-    })
+    guard::catch(move || reader(footer, projection, vec![row_group], bytes)?.map(|it| it.map_err(Into::into)).collect())
 }
 
 /// arrow-rs's own reader over `bytes`.
