@@ -105,6 +105,10 @@ impl Work {
         if let Some(reason) = unsupported(leaf, header) {
             return Err(Error::unsupported(request.table.place(index), format!("{reason} on the GPU")));
         }
+        // Thrift's integers are 32-bit and signed; kernels count in unsigned ones and step past the end.
+        if header.num_values > i32::MAX as u32 {
+            return corrupt("a page header states more than 2^31 values");
+        }
         let page = &mut self.pages[index];
         page.column = column as u32;
         page.stated_values = header.num_values;

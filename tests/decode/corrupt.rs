@@ -251,6 +251,7 @@ fn headers_that_contradict_themselves() {
     let cases: Vec<(&str, Leaf, Pages)> = vec![
         ("more nulls than values", int32(true), vec![(v2(2, 3, encoding::PLAIN, levels.len()), body.clone())]),
         ("levels past the page", int32(true), vec![(v2(2, 0, encoding::PLAIN, body.len() + 1), body)]),
+        ("2^31 values", int32(false), vec![(v1(1 << 31, encoding::PLAIN), vec![])]),
         ("no dictionary", int32(false), vec![index.clone()]),
         ("no dictionary of strings", utf8(false), vec![index.clone()]),
         ("a short dictionary", int32(false), vec![(dictionary(3), plain_ints([1, 2])), index]),
