@@ -23,6 +23,7 @@ use parquet_gpu::{DeviceArray, Error, Result};
 
 /// The devices under test: the emulated one in several orders, and a GPU where there is one.
 pub fn devices(seeds: std::ops::Range<u64>) -> Vec<(String, Gpu)> {
+    #[cfg_attr(not(any(feature = "emulated", feature = "cuda")), allow(unused_mut))]
     let mut devices = Vec::new();
     #[cfg(feature = "emulated")]
     for seed in seeds {
