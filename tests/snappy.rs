@@ -1,9 +1,11 @@
 //! The Snappy kernel against the `snap` crate: the same bytes, and the same streams refused.
-#![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "devices/mod.rs"]
+mod devices;
+
+use devices::{devices, devices_with};
 use parquet_gpu::decompress::snappy;
-use parquet_gpu::device::emulated::EmulatedBackend;
 use parquet_gpu::device::staging::Staging;
 use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
 use parquet_gpu::kernels::abi::{self, page_kind};
@@ -38,8 +40,8 @@ fn on_device(stream: &Stream, bytes: &[u8], skew: u64) -> (DeviceBuffer, u64) {
 }
 
 /// Decompresses each case in a launch of its own: the body, or the fault word.
-fn run(seed: u64, cases: &[Case]) -> Vec<Result<Vec<u8>, u64>> {
-    let stream = Gpu::new(EmulatedBackend::new(seed)).new_stream().unwrap();
+fn run(gpu: &Gpu, cases: &[Case]) -> Vec<Result<Vec<u8>, u64>> {
+    let stream = gpu.new_stream().unwrap();
     let mut memory = Vec::new();
     let mut pages = Vec::new();
     for (index, case) in cases.iter().enumerate() {
@@ -159,9 +161,9 @@ fn inputs() -> Vec<Vec<u8>> {
 fn equals_what_was_compressed() {
     let inputs = inputs();
     let cases: Vec<Case> = inputs.iter().map(|it| Case::of(compress(it), it.len())).collect();
-    for seed in SEEDS {
-        for (index, (input, result)) in inputs.iter().zip(run(seed, &cases)).enumerate() {
-            assert!(result.as_ref() == Ok(input), "seed {seed}, input {index}: {:?}", result.map(|it| it.len()));
+    for gpu in devices_with(&SEEDS) {
+        for (index, (input, result)) in inputs.iter().zip(run(&gpu, &cases)).enumerate() {
+            assert!(result.as_ref() == Ok(input), "{}, input {index}: {:?}", gpu.name(), result.map(|it| it.len()));
         }
     }
 }
@@ -172,7 +174,9 @@ fn several_mebibytes() {
     let mut input = repeats(&mut random, 2 << 20, 40_000, 30);
     input.extend(random.bytes(1 << 20));
     let case = Case::of(compress(&input), input.len());
-    assert!(run(5, &[case]) == [Ok(input)]);
+    for gpu in devices(5) {
+        assert!(run(&gpu, std::slice::from_ref(&case)) == [Ok(input.clone())]);
+    }
 }
 
 #[test]
@@ -192,8 +196,8 @@ fn levels_are_copied_as_they_are() {
     // No value is stored where the levels are all there is; not even an empty stream.
     cases.push(Case { stored: random.bytes(9), levels: 9, body_bytes: 9 });
     bodies.push(cases.last().unwrap().stored.clone());
-    for seed in SEEDS {
-        for (body, result) in bodies.iter().zip(run(seed, &cases)) {
+    for gpu in devices_with(&SEEDS) {
+        for (body, result) in bodies.iter().zip(run(&gpu, &cases)) {
             assert!(result.as_ref() == Ok(body));
         }
     }
@@ -251,12 +255,12 @@ fn every_form_of_symbol() {
     ];
     let cases: Vec<Case> = good.iter().map(|(stream, length)| Case::of(stream.clone(), *length)).collect();
     let bad_cases: Vec<Case> = bad.iter().map(|(stream, length, ..)| Case::of(stream.clone(), *length)).collect();
-    for seed in SEEDS {
-        for (index, ((stream, length), result)) in good.iter().zip(run(seed, &cases)).enumerate() {
+    for gpu in devices_with(&SEEDS) {
+        for (index, ((stream, length), result)) in good.iter().zip(run(&gpu, &cases)).enumerate() {
             assert_eq!(result.ok(), reference(stream, *length), "good {index}");
             assert!(reference(stream, *length).is_some(), "good {index}");
         }
-        for (index, ((stream, length, kind, offset), result)) in bad.iter().zip(run(seed, &bad_cases)).enumerate() {
+        for (index, ((stream, length, kind, offset), result)) in bad.iter().zip(run(&gpu, &bad_cases)).enumerate() {
             assert_eq!(reference(stream, *length), None, "bad {index}");
             assert_eq!(result, Err((index as u64) << 36 | offset << 8 | kind), "bad {index}");
         }
@@ -286,8 +290,10 @@ proptest! {
             }
             cases.push(Case::of(broken, input.len()));
         }
-        for (case, result) in cases.iter().zip(run(seed, &cases)) {
-            prop_assert_eq!(result.ok(), reference(&case.stored, case.body_bytes as usize));
+        for gpu in devices(seed) {
+            for (case, result) in cases.iter().zip(run(&gpu, &cases)) {
+                prop_assert_eq!(result.ok(), reference(&case.stored, case.body_bytes as usize));
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use parquet_gpu::device::Stream;
 use parquet_gpu::page::PageTable;
 use proptest::prelude::*;
 
-use super::{Chunk, assert_same, emulated, parse, read, reference, values};
+use super::{Chunk, assert_same, parse, read, reference, streams, values};
 
 /// A file of 3,000 rows in two row groups, with many pages.
 fn write(version: WriterVersion, codec: Compression) -> Bytes {
@@ -106,8 +106,8 @@ fn equal_to_arrow_rs() {
             let chunks = chunks(&file, &metadata);
             assert_eq!(chunks.len(), 12);
             let inputs: Vec<Chunk> = chunks.iter().map(|it| it.2.clone()).collect();
-            for seed in [1, 2, 3] {
-                let (table, bodies) = read(&emulated(seed), &inputs).unwrap();
+            for stream in streams(&[1, 2, 3]) {
+                let (table, bodies) = read(&stream, &inputs).unwrap();
                 assert!(table.len() > 100);
                 for (at, (row_group, column, chunk)) in chunks.iter().enumerate() {
                     let column = metadata.row_group(*row_group).column(*column);
@@ -169,19 +169,20 @@ proptest! {
         let file = write(VERSIONS[version], if snappy { Compression::SNAPPY } else { Compression::UNCOMPRESSED });
         let metadata = metadata(&file).unwrap();
         let input = chunks(&file, &metadata).swap_remove(chunk).2;
-        let table = parse(seed, std::slice::from_ref(&input)).unwrap();
-        let gpu = emulated(seed);
-        let stream = gpu.gpu().with_budget(16 << 20).new_stream().unwrap();
-        // Several damages of each header: each byte of it is worth as much.
-        for round in 0..12 {
-            let mut damaged = file.to_vec();
-            for (page, byte, bit) in &flips {
-                let header = table.header((page.index(table.len()) + round) % table.len());
-                let length = (header.body_offset - header.header_offset) as usize;
-                let byte = (byte.index(length) + 5 * round) % length;
-                damaged[(input.file_offset + header.header_offset) as usize + byte] ^= 1 << bit;
+        for stream in streams(&[seed]) {
+            let table = parse(&stream, std::slice::from_ref(&input)).unwrap();
+            let stream = stream.gpu().with_budget(16 << 20).new_stream().unwrap();
+            // Several damages of each header: each byte of it is worth as much.
+            for round in 0..12 {
+                let mut damaged = file.to_vec();
+                for (page, byte, bit) in &flips {
+                    let header = table.header((page.index(table.len()) + round) % table.len());
+                    let length = (header.body_offset - header.header_offset) as usize;
+                    let byte = (byte.index(length) + 5 * round) % length;
+                    damaged[(input.file_offset + header.header_offset) as usize + byte] ^= 1 << bit;
+                }
+                compare_damaged(&stream, &damaged.into(), &metadata, chunk)?;
             }
-            compare_damaged(&stream, &damaged.into(), &metadata, chunk)?;
         }
     }
 }
@@ -211,18 +212,24 @@ fn files_that_others_wrote() {
     let mut files = Vec::new();
     corpus(Path::new(&folder), &mut files);
     files.sort();
-    let gpu = emulated(4);
-    let stream = gpu.gpu().with_budget(512 << 20).new_stream().unwrap();
+    for stream in streams(&[4]) {
+        let stream = stream.gpu().with_budget(512 << 20).new_stream().unwrap();
+        println!("on {}", stream.gpu().name());
+        read_corpus(&stream, &files);
+    }
+}
+
+fn read_corpus(stream: &Stream, files: &[PathBuf]) {
     let (mut equal, mut refused, mut stricter) = (0, 0, Vec::new());
-    for path in &files {
+    for path in files {
         let file = Bytes::from(std::fs::read(path).unwrap());
         let Some(metadata) = metadata(&file) else { continue };
         let all = chunks(&file, &metadata);
         let (kernels, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| GPU_CODECS.contains(&it.2.codec));
         for group in [kernels, others] {
             let inputs: Vec<Chunk> = group.iter().map(|it| it.2.clone()).collect();
-            let whole = read(&stream, &inputs);
-            let each = if whole.is_err() { read_each(&stream, &inputs) } else { Vec::new() };
+            let whole = read(stream, &inputs);
+            let each = if whole.is_err() { read_each(stream, &inputs) } else { Vec::new() };
             for (at, (row_group, column, chunk)) in group.iter().enumerate() {
                 let column = metadata.row_group(*row_group).column(*column);
                 let what = format!("{} row group {row_group} column {}", path.display(), column.column_path());

@@ -5,10 +5,11 @@ use parquet::basic::{Compression, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::SchemaDescriptor;
+use parquet_gpu::device::{Gpu, Stream};
 use parquet_gpu::kernels::abi::{NONE, page_kind};
 use parquet_gpu::page::header;
 
-use super::{Chunk, assert_same, emulated, load, parse, place, read, reference};
+use super::{Chunk, assert_same, load, parse, place, read, reference, streams};
 
 /// Thrift compact types.
 const I32: u8 = 5;
@@ -110,9 +111,9 @@ fn check(name: &str, bytes: Vec<u8>, num_values: u64, good: bool) {
     let bytes = Bytes::from(bytes);
     let expected = reference(&bytes, &metadata(&bytes, Compression::UNCOMPRESSED), num_values);
     assert_eq!(expected.is_ok(), good, "{name}: arrow-rs says {expected:?}");
-    for seed in [0, 5] {
+    for stream in streams(&[0, 5]) {
         let chunk = Chunk::plain(bytes.clone(), num_values);
-        match (&expected, read(&emulated(seed), &[chunk])) {
+        match (&expected, read(&stream, &[chunk])) {
             (Ok(pages), Ok((table, bodies))) => {
                 assert_eq!(table.len(), pages.len(), "{name}");
                 for (at, page) in pages.iter().enumerate() {
@@ -213,21 +214,19 @@ fn orders_and_widths() {
     check("more bytes than a number needs", padded.stop().stop().raw(b"x").0, 2, true);
     let wide = [[0x84].as_slice(), &[0x80; 9], &[0]].concat();
     let wide = page(0, 1, 1).field(2, STRUCT).field(1, I32).raw(&wide).int(1, 0).int(1, 3).int(1, 3).stop().stop();
-    let error = parse(0, &[Chunk::plain(wide.raw(b"x").0, 2)]).unwrap_err();
-    assert_eq!(place(&error), (Some(0), Some(0), Some(18)), "eleven bytes, which arrow-rs takes: {error}");
+    let wide = Chunk::plain(wide.raw(b"x").0, 2);
+    for stream in streams(&[0]) {
+        let error = parse(&stream, std::slice::from_ref(&wide)).unwrap_err();
+        assert_eq!(place(&error), (Some(0), Some(0), Some(18)), "eleven bytes, which arrow-rs takes: {error}");
+    }
 }
 
 #[test]
 fn lies() {
     let good = v1(2, b"body");
     check("good", good.clone(), 2, true);
-    for cut in 0..good.len() {
-        let bytes = good[..cut].to_vec();
-        if cut == 0 {
-            parse(0, &[Chunk::plain(bytes, 2)]).unwrap_err(); // no page: for arrow-rs, a short column
-        } else {
-            check(&format!("cut to {cut} bytes"), bytes, 2, false);
-        }
+    for cut in 1..good.len() {
+        check(&format!("cut to {cut} bytes"), good[..cut].to_vec(), 2, false);
     }
     let v1_struct = |page: Thrift| page.field(2, STRUCT).int(1, 2).int(1, 0).int(1, 3).int(1, 3).stop().stop().0;
     check("a negative size", v1_struct(page(0, 0, -1)), 2, false);
@@ -276,10 +275,14 @@ fn lies() {
 
 #[test]
 fn what_one_header_does_not_show() {
+    streams(&[3]).iter().for_each(one_header_does_not_show);
+}
+
+fn one_header_does_not_show(stream: &Stream) {
     // arrow-rs notices these beyond the page reader, or not at all.
     let fails = |chunk: Chunk, expected: (usize, u64), word: &str| {
         let good = Chunk::plain(v1(1, b""), 1);
-        let error = parse(3, &[good, Chunk { file_offset: 1000, ..chunk }]).unwrap_err();
+        let error = parse(stream, &[good, Chunk { file_offset: 1000, ..chunk }]).unwrap_err();
         assert_eq!(place(&error), (Some(1), Some(expected.0), Some(1000 + expected.1)), "{error}");
         assert!(error.to_string().contains(word), "{error}");
     };
@@ -295,7 +298,7 @@ fn what_one_header_does_not_show() {
 
     let strings = Chunk { physical_type: Type::BYTE_ARRAY, ..Chunk::plain(two, 2) };
     let before = Chunk::plain([page.clone(), words, page].concat(), 4);
-    let table = parse(3, &[Chunk::plain(Vec::new(), 0), strings, Chunk::plain(vec![9], 0), before]).unwrap();
+    let table = parse(stream, &[Chunk::plain(Vec::new(), 0), strings, Chunk::plain(vec![9], 0), before]).unwrap();
     assert_eq!((0..table.len()).map(|it| table.chunk_of(it)).collect::<Vec<_>>(), [1, 1, 1, 3, 3, 3]);
     let pages = table.describe();
     assert_eq!(pages.iter().map(|it| it.dictionary).collect::<Vec<_>>(), [NONE, NONE, 1, NONE, NONE, 4]);
@@ -305,12 +308,16 @@ fn what_one_header_does_not_show() {
 
 #[test]
 fn a_second_launch_for_all_that_were_guessed_short() {
+    streams(&[9]).iter().for_each(|it| second_launch(it.gpu()));
+}
+
+fn second_launch(gpu: &Gpu) {
     let many = Chunk::plain(v1(1, b"x").repeat(700), 700);
     let few = Chunk::plain(v1(1, b"x").repeat(3), 3);
     let told = Chunk { expected_pages: Some(700), ..many.clone() };
     let lied = Chunk { expected_pages: Some(1), ..few.clone() };
     for (chunks, launches) in [(vec![few.clone(), told.clone()], 1), (vec![many.clone(), few, many, told, lied], 2)] {
-        let stream = emulated(9);
+        let stream = gpu.with_budget(u64::MAX).new_stream().unwrap(); // with counters of its own
         let loaded = load(&stream, &chunks);
         let waits = stream.gpu().counters().syncs();
         let table = header::parse(&stream, &loaded.inputs).unwrap();
@@ -323,7 +330,7 @@ fn a_second_launch_for_all_that_were_guessed_short() {
         }
     }
     // The table counts against the budget.
-    let stream = emulated(9);
+    let stream = gpu.new_stream().unwrap();
     let loaded = load(&stream, &[Chunk::plain(v1(0, b"").repeat(10_000), 1)]);
     let small = stream.gpu().with_budget(100_000).new_stream().unwrap();
     assert_eq!(header::parse(&small, &loaded.inputs).unwrap_err().kind(), "budget");
@@ -331,8 +338,11 @@ fn a_second_launch_for_all_that_were_guessed_short() {
 
 #[test]
 fn bodies_that_need_no_codec() {
+    streams(&[2]).iter().for_each(need_no_codec);
+}
+
+fn need_no_codec(stream: &Stream) {
     let snappy = |bytes: Vec<u8>, count| Chunk { codec: Compression::SNAPPY, ..Chunk::plain(bytes, count) };
-    let stream = emulated(2);
     let cases = [
         ("not compressed", open_v2(4, 1, 2, 0, 5).field(1, 2).stop().stop().raw(b"hello").0, Some(&b"hello"[..])),
         ("only levels", open_v2(4, 4, 2, 3, 5).stop().stop().raw(b"level").0, Some(b"level")),
@@ -343,25 +353,25 @@ fn bodies_that_need_no_codec() {
     for (name, bytes, body) in cases {
         let expected = reference(&bytes.clone().into(), &metadata(&bytes.clone().into(), Compression::SNAPPY), 4);
         assert_eq!(expected.ok().map(|it| it[0].buffer().to_vec()), body.map(<[u8]>::to_vec), "{name}");
-        let ours = read(&stream, &[snappy(bytes, 4)]);
+        let ours = read(stream, &[snappy(bytes, 4)]);
         assert_eq!(ours.ok().map(|it| it.1[0].clone().unwrap().to_vec()), body.map(<[u8]>::to_vec), "{name}");
     }
     // Levels beyond what is stored: arrow-rs panics.
     let short = page(3, 9, 2).raw(&open_v2(4, 0, 2, 3, 0).stop().stop().0[6..]).raw(b"he").0;
     for chunk in [snappy(short.clone(), 4), Chunk::plain(short, 4)] {
-        assert_eq!(place(&read(&stream, &[chunk]).unwrap_err()), (Some(0), Some(0), Some(0)));
+        assert_eq!(place(&read(stream, &[chunk]).unwrap_err()), (Some(0), Some(0), Some(0)));
     }
     // A fault names the byte of the file: here the preamble of the second page.
     let first = page(0, 2, 4).raw(&v1(4, b"")[6..]).raw(&[2, 4, b'a', b'b']).0;
     let second = page(0, 2, 4).raw(&v1(4, b"")[6..]).raw(&[3, 4, b'a', b'b']).0;
     let bytes = [first.clone(), second.clone()].concat();
-    let error = read(&stream, &[Chunk { file_offset: 500, ..snappy(bytes, 8) }]).unwrap_err();
+    let error = read(stream, &[Chunk { file_offset: 500, ..snappy(bytes, 8) }]).unwrap_err();
     assert_eq!(place(&error), (Some(0), Some(1), Some(500 + (first.len() + second.len()) as u64 - 3)), "{error}");
 
     let brotli = Chunk { codec: Compression::LZ4_RAW, ..Chunk::plain(v1(4, b"hello"), 4) };
-    let loaded = load(&stream, &[brotli]);
-    let table = header::parse(&stream, &loaded.inputs).unwrap();
-    let error = parquet_gpu::decompress::place(&stream, &table, &mut table.describe()).unwrap_err();
+    let loaded = load(stream, &[brotli]);
+    let table = header::parse(stream, &loaded.inputs).unwrap();
+    let error = parquet_gpu::decompress::place(stream, &table, &mut table.describe()).unwrap_err();
     assert_eq!(error.kind(), "unsupported", "{error}");
     // A page that claims more than its bytes can give, or than the budget has, is refused before memory is asked for.
     for (claim, kind) in [(i32::MAX, "corrupt"), (90_200, "corrupt"), (90_000, "budget")] {

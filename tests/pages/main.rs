@@ -1,7 +1,8 @@
 //! Page tables and plain bodies against the `parquet` crate's page reader.
-#![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "../devices/mod.rs"]
+mod devices;
 mod files;
 mod headers;
 
@@ -14,9 +15,8 @@ use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet_gpu::decompress::{self, GPU_CODECS};
-use parquet_gpu::device::emulated::EmulatedBackend;
 use parquet_gpu::device::staging::Staging;
-use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
+use parquet_gpu::device::{DeviceBuffer, Stream};
 use parquet_gpu::kernels::abi::{PageHeader, page_kind};
 use parquet_gpu::page::{ChunkInput, PageTable, header};
 use parquet_gpu::{Error, Result};
@@ -45,8 +45,9 @@ impl Chunk {
     }
 }
 
-fn emulated(seed: u64) -> Stream {
-    Gpu::new(EmulatedBackend::new(seed)).new_stream().unwrap()
+/// A stream of each device under test; the emulated one with each seed.
+fn streams(seeds: &[u64]) -> Vec<Stream> {
+    devices::devices_with(seeds).iter().map(|gpu| gpu.new_stream().unwrap()).collect()
 }
 
 /// Chunks on the device, each in memory of its own that ends where the chunk ends.
@@ -80,10 +81,8 @@ fn load(stream: &Stream, chunks: &[Chunk]) -> Loaded {
     Loaded { _memory: memory, inputs }
 }
 
-fn parse(seed: u64, chunks: &[Chunk]) -> Result<PageTable> {
-    let stream = emulated(seed);
-    let loaded = load(&stream, chunks);
-    header::parse(&stream, &loaded.inputs)
+fn parse(stream: &Stream, chunks: &[Chunk]) -> Result<PageTable> {
+    header::parse(stream, &load(stream, chunks).inputs)
 }
 
 /// Headers and, for a codec that kernels know, bodies.
