@@ -143,6 +143,7 @@ fn compare_damaged(
             let count = values(&pages);
             let known = count != chunk.num_values && (text.contains("values") || text.contains("runs past"))
                 || text.contains("dictionary page")
+                || text.contains("bytes of levels") // arrow-rs panics when it cuts them off
                 || text.contains("does not decompress to the length")
                 || pages
                     .iter()
