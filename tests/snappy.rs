@@ -12,8 +12,8 @@ use parquet_gpu::kernels::abi::{self, page_kind};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 3] = [0, 1, 77];
-const MALFORMED: u64 = 4; // FAULT_DECOMPRESS
-const WRONG_LENGTH: u64 = 5; // FAULT_DECOMPRESSED_LENGTH
+const MALFORMED: u64 = abi::fault::DECOMPRESS as u64;
+const WRONG_LENGTH: u64 = abi::fault::DECOMPRESSED_LENGTH as u64;
 
 /// A page: `levels` bytes as they are, then the stream.
 #[derive(Debug, Clone, Default)]

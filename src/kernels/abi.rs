@@ -109,22 +109,28 @@ constants! {
     }
     /// `ColumnFlag` in `abi.h`.
     column_flag: u32, "COLUMN_" { FIXED_LEN = 1 }
+    /// `FaultKind` in `abi.h`.
+    fault: u32, "FAULT_" {
+        NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,
+        DECOMPRESSED_LENGTH = 5, LEVELS = 6, VALUES_TRUNCATED = 7, DICTIONARY_INDEX = 8, RLE = 9, STRING_LENGTH = 10,
+        UTF8 = 11,
+    }
 }
 
 /// `FaultKind` in `abi.h`, as words.
 pub fn fault_message(kind: u32) -> &'static str {
     match kind {
-        1 => "a page header runs past the column chunk",
-        2 => "malformed page header",
-        3 => "a page body runs past the column chunk",
-        4 => "malformed compressed page",
-        5 => "a page does not decompress to the length that its header states",
-        6 => "malformed definition levels",
-        7 => "fewer values than the levels ask for",
-        8 => "a dictionary index is out of range",
-        9 => "malformed run-length encoding",
-        10 => "a string runs past its page",
-        11 => "a string is not UTF-8",
+        fault::HEADER_TRUNCATED => "a page header runs past the column chunk",
+        fault::HEADER_MALFORMED => "malformed page header",
+        fault::BODY_TRUNCATED => "a page body runs past the column chunk",
+        fault::DECOMPRESS => "malformed compressed page",
+        fault::DECOMPRESSED_LENGTH => "a page does not decompress to the length that its header states",
+        fault::LEVELS => "malformed definition levels",
+        fault::VALUES_TRUNCATED => "fewer values than the levels ask for",
+        fault::DICTIONARY_INDEX => "a dictionary index is out of range",
+        fault::RLE => "malformed run-length encoding",
+        fault::STRING_LENGTH => "a string runs past its page",
+        fault::UTF8 => "a string is not UTF-8",
         _ => "unknown fault",
     }
 }

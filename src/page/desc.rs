@@ -149,7 +149,7 @@ impl PageTable {
         let chunk = &self.chunks[self.chunk_of(page)];
         // A place in a compressed page is a place in the file. Later kernels count in the plain page.
         Some(match kind {
-            4 | 5 => {
+            abi::fault::DECOMPRESS | abi::fault::DECOMPRESSED_LENGTH => {
                 let at = chunk.file_offset.saturating_add(header.body_offset).saturating_add(offset);
                 Error::corrupt(self.place(page).with_offset(at), abi::fault_message(kind))
             }

@@ -123,7 +123,7 @@ fn launch(stream: &Stream, chunks: &[ChunkInput], capacities: &[u64]) -> Result<
         host[..result_bytes].chunks_exact(size_of::<ChunkResult>()).map(bytemuck::pod_read_unaligned).collect();
     let mut headers = Vec::with_capacity(chunks.len());
     for ((chunk, desc), result) in chunks.iter().zip(&descs).zip(&results) {
-        if result.fault != 0 {
+        if result.fault != abi::fault::NONE {
             let place = Place::chunk(chunk.row_group, &*chunk.column)
                 .with_page(result.pages as usize)
                 .with_offset(chunk.file_offset.saturating_add(result.fault_offset));
