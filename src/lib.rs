@@ -47,10 +47,11 @@ pub mod page;
 pub mod plan;
 pub mod reader;
 pub mod sys;
+pub mod verify;
 
 pub use batch::{DeviceArray, DeviceBatch};
 pub use device::Device;
 pub use error::{Error, Place, Result};
 pub use io::ledger::{Ledger, PathReport};
 pub use options::{CompatMode, IoOptions, ReadOptions};
-pub use reader::{GpuReader, GpuReaderBuilder, ScanReport};
+pub use reader::{GpuReader, GpuReaderBuilder, RawReader, ScanReport};

@@ -26,6 +26,13 @@ impl HostBytes {
         self.ranges.insert(at, (offset..offset + bytes.len() as u64, bytes));
     }
 
+    /// Adds the ranges of another read of the same file.
+    pub fn extend(&mut self, other: Self) {
+        for (range, bytes) in other.ranges {
+            self.insert(range.start, bytes);
+        }
+    }
+
     /// The bytes from `start` to the end of the range that holds it.
     fn from(&self, start: u64) -> Result<Bytes> {
         let after = self.ranges.partition_point(|(range, _)| range.start <= start);

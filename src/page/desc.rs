@@ -49,6 +49,17 @@ impl PageTable {
         Self { chunks, first, headers }
     }
 
+    /// The table of some of the chunks, by index, in the order given.
+    pub fn select(&self, chunks: &[usize]) -> Self {
+        let mut table = Self { first: vec![0], ..Self::default() };
+        for &chunk in chunks {
+            table.chunks.push(self.chunks[chunk].clone());
+            table.headers.extend_from_slice(self.headers(chunk));
+            table.first.push(table.headers.len());
+        }
+        table
+    }
+
     /// The chunks, in the order in which they were given.
     pub fn chunks(&self) -> &[ChunkInput] {
         &self.chunks

@@ -1,0 +1,196 @@
+//! A batch on a device that runs kernels: fetch into a slab, find the pages, decompress, decode; what no kernel decodes
+//! goes through arrow-rs and is copied over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::ArrayData;
+use parquet::arrow::ProjectionMask;
+use rayon::prelude::*;
+
+use super::Scan;
+use crate::batch::{DeviceArray, DeviceBatch};
+use crate::device::{DeviceBuffer, Gpu, Stream};
+use crate::error::{Error, Place, Result};
+use crate::io::fetch::Fetcher;
+use crate::io::host::HostBytes;
+use crate::page::{self, ChunkInput, PageTable};
+use crate::plan::{BatchPlan, ChunkPlan, RangePlan, Route, RouteReason};
+use crate::{cpu, decode};
+
+/// The device side of a scan.
+#[derive(Debug)]
+pub(super) struct Engine {
+    gpu: Gpu,
+    stream: Stream,
+    /// Kept between batches: cuFile registers it once.
+    slab: Option<DeviceBuffer>,
+}
+
+/// A batch, and which of its columns arrow-rs decoded.
+pub(super) struct Read {
+    pub(super) batch: DeviceBatch,
+    pub(super) columns_on_cpu: BTreeMap<String, String>,
+}
+
+/// What arrow-rs decodes of a batch.
+struct OnCpu {
+    /// Top-level fields, with the reason.
+    roots: BTreeMap<usize, String>,
+    bytes: HostBytes,
+}
+
+impl Engine {
+    pub(super) fn new(gpu: Gpu) -> Result<Self> {
+        let stream = gpu.new_stream()?;
+        Ok(Self { gpu, stream, slab: None })
+    }
+
+    pub(super) fn read(&mut self, scan: &Scan, plan: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
+        let read = self.try_read(scan, plan, fetcher);
+        if read.is_err() {
+            // Work that was queued before the failure still uses the slab. Its own failure is not the first.
+            let _ = self.stream.synchronize();
+        }
+        read
+    }
+
+    fn try_read(&mut self, scan: &Scan, plan: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
+        self.reserve_slab(plan.slab_bytes)?;
+        let slab = self.slab.as_ref().map(|slab| (slab, &self.stream));
+        let bytes = fetcher.fetch(&plan.ranges, slab)?;
+        let mut on_cpu = OnCpu { roots: BTreeMap::new(), bytes };
+        for chunk in &plan.chunks {
+            if let (None, reason) = (chunk.slab_offset, &chunk.on_cpu) {
+                let reason = reason.clone().unwrap_or_else(|| "nested".into());
+                on_cpu.roots.entry(scan.footer.leaves[chunk.leaf].root).or_insert(reason);
+            }
+        }
+
+        let chunks: Vec<&ChunkPlan> = plan.chunks.iter().filter(|chunk| chunk.slab_offset.is_some()).collect();
+        let table = page::header::parse(&self.stream, &self.inputs(scan, plan, &chunks))?;
+        let (table, chunks) = self.divert(scan, plan, table, chunks, &mut on_cpu, fetcher)?;
+        let leaves: BTreeSet<usize> = chunks.iter().map(|chunk| chunk.leaf).collect();
+        let leaves: Vec<_> = leaves.into_iter().map(|leaf| &scan.footer.leaves[leaf]).collect();
+        let columns: Vec<usize> =
+            chunks.iter().map(|chunk| leaves.partition_point(|leaf| leaf.index < chunk.leaf)).collect();
+        let request = decode::Request { leaves: &leaves, rows: plan.rows, table: &table, columns: &columns };
+
+        // arrow-rs decodes while kernels do.
+        let (on_gpu, from_cpu) = rayon::join(
+            // SAFETY: the chunks lie in the slab, which `self` keeps, and `fetch` ordered their bytes before the stream.
+            || unsafe { decode::decode_batch(&self.stream, &request) },
+            || decode_on_cpu(scan, plan, &on_cpu),
+        );
+        let mut columns = BTreeMap::new();
+        for (leaf, array) in leaves.iter().zip(on_gpu?) {
+            columns.insert(leaf.root, array);
+        }
+        let (roots, arrays) = from_cpu?;
+        for (root, array) in roots.into_iter().zip(DeviceArray::upload(&arrays, &self.stream)?) {
+            columns.insert(root, array);
+        }
+        let mut columns: Vec<DeviceArray> = columns.into_values().collect();
+        columns.iter_mut().for_each(DeviceArray::hand_over);
+
+        let leaves = scan.leaves.iter().map(|leaf| &scan.footer.leaves[*leaf]);
+        let columns_on_cpu =
+            leaves.filter_map(|leaf| Some((leaf.path.clone(), on_cpu.roots.get(&leaf.root)?.clone()))).collect();
+        let rows = usize::try_from(plan.rows)
+            .map_err(|_| Error::corrupt(Place::default(), format!("{} rows in one batch", plan.rows)))?;
+        let batch = DeviceBatch { schema: scan.schema.clone(), rows, columns, stream: Some(self.stream.clone()) };
+        Ok(Read { batch, columns_on_cpu })
+    }
+
+    fn reserve_slab(&mut self, bytes: u64) -> Result<()> {
+        if self.slab.as_ref().is_none_or(|slab| slab.len() < bytes) {
+            self.slab = None; // before the larger one is asked for, so that both need not fit
+            self.slab = Some(self.gpu.alloc_slab(bytes, "column chunks as stored")?);
+        }
+        Ok(())
+    }
+
+    fn inputs(&self, scan: &Scan, plan: &BatchPlan, chunks: &[&ChunkPlan]) -> Vec<ChunkInput> {
+        let slab = self.slab.as_ref().map_or(0, DeviceBuffer::address);
+        let rows: BTreeMap<usize, u64> = plan.row_groups.iter().map(|it| (it.index, it.rows)).collect();
+        let metadata = scan.footer.metadata();
+        let input = |chunk: &&ChunkPlan| {
+            let leaf = &scan.footer.leaves[chunk.leaf];
+            ChunkInput {
+                address: slab + chunk.slab_offset.unwrap_or(0),
+                bytes: chunk.bytes.end - chunk.bytes.start,
+                file_offset: chunk.bytes.start,
+                num_values: rows.get(&chunk.row_group).copied().unwrap_or(0),
+                row_group: chunk.row_group,
+                column: leaf.path.as_str().into(),
+                codec: metadata.row_group(chunk.row_group).column(chunk.leaf).compression(),
+                physical_type: leaf.physical,
+                expected_pages: None,
+            }
+        };
+        chunks.iter().map(input).collect()
+    }
+
+    /// Sends the columns to arrow-rs of which a page turns out to be beyond the kernels, although the footer did not say.
+    fn divert<'a>(
+        &self,
+        scan: &Scan,
+        plan: &BatchPlan,
+        table: PageTable,
+        chunks: Vec<&'a ChunkPlan>,
+        on_cpu: &mut OnCpu,
+        fetcher: &mut Fetcher,
+    ) -> Result<(PageTable, Vec<&'a ChunkPlan>)> {
+        let mut diverted = BTreeMap::new();
+        for (at, chunk) in chunks.iter().enumerate() {
+            let leaf = &scan.footer.leaves[chunk.leaf];
+            if let Some(reason) = table.headers(at).iter().find_map(|header| decode::unsupported(leaf, header)) {
+                diverted.entry(chunk.leaf).or_insert_with(|| format!("no kernel for {reason}"));
+            }
+        }
+        if diverted.is_empty() {
+            return Ok((table, chunks));
+        }
+        let ranges: Vec<RangePlan> = plan
+            .chunks
+            .iter()
+            .filter_map(|chunk| Some((chunk, diverted.get(&chunk.leaf)?)))
+            .map(|(chunk, reason)| RangePlan {
+                bytes: chunk.bytes.clone(),
+                read: chunk.bytes.clone(),
+                wasted: 0,
+                route: Route::Host,
+                reason: RouteReason::CpuDecode(reason.clone()),
+                slab_offset: None,
+                tasks: vec![chunk.bytes.clone()],
+            })
+            .collect();
+        on_cpu.bytes.extend(fetcher.fetch(&ranges, None)?);
+        let kept: Vec<usize> = (0..chunks.len()).filter(|at| !diverted.contains_key(&chunks[*at].leaf)).collect();
+        for (leaf, reason) in diverted {
+            on_cpu.roots.insert(scan.footer.leaves[leaf].root, reason);
+        }
+        Ok((table.select(&kept), kept.into_iter().map(|at| chunks[at]).collect()))
+    }
+}
+
+/// Decodes the top-level fields that arrow-rs decodes, row groups side by side, into one array a field.
+fn decode_on_cpu(scan: &Scan, plan: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<usize>, Vec<ArrayData>)> {
+    let roots: BTreeSet<usize> = on_cpu.roots.keys().copied().collect();
+    if roots.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let projection: ProjectionMask = scan.projection_of(&roots);
+    let decoded = plan
+        .row_groups
+        .par_iter()
+        .map(|it| cpu::decode(&scan.footer, &projection, it.index, &on_cpu.bytes))
+        .collect::<Result<Vec<_>>>()?;
+    let schema = cpu::projected_schema(&scan.footer, &projection)?;
+    let arrays = cpu::join(&schema, &decoded.into_iter().flatten().collect::<Vec<_>>())?;
+    let rows = arrays.first().map_or(0, |it| it.len() as u64);
+    if arrays.len() != roots.len() || rows != plan.rows {
+        let message = format!("{} fields of {rows} rows, not {} of {}", arrays.len(), roots.len(), plan.rows);
+        return Err(Error::corrupt(Place::default(), message));
+    }
+    Ok((roots.into_iter().collect(), arrays))
+}

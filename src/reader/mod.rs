@@ -1,0 +1,245 @@
+//! Wires the stages together: a builder that people know from arrow-rs, and an iterator of batches.
+
+mod gpu;
+mod host;
+mod raw;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ProjectionMask;
+
+use crate::batch::DeviceBatch;
+use crate::device::{Device, Gpu};
+use crate::error::Result;
+use crate::footer::Footer;
+use crate::io::fetch::Fetcher;
+use crate::io::ledger::{Ledger, PathReport};
+use crate::io::source::Source;
+use crate::options::ReadOptions;
+use crate::plan::{BatchPlan, Context, ScanPlan, Selection};
+use crate::{cpu, decode, decompress};
+pub use raw::RawReader;
+
+/// Builds a [`GpuReader`], as arrow-rs's `ParquetRecordBatchReaderBuilder` builds its reader.
+#[derive(Debug)]
+pub struct GpuReaderBuilder {
+    source: Arc<Source>,
+    device: Device,
+    footer: Footer,
+    options: ReadOptions,
+    selection: Selection,
+}
+
+impl GpuReaderBuilder {
+    /// Reads the footer of `source`, and nothing else.
+    ///
+    /// # Errors
+    /// As [`Footer::read`].
+    pub fn try_new(source: Arc<Source>, device: Device) -> Result<Self> {
+        let footer = Footer::read(&source)?;
+        Ok(Self::new_with_footer(source, device, footer))
+    }
+
+    /// A builder for a source whose footer was read before.
+    pub fn new_with_footer(source: Arc<Source>, device: Device, footer: Footer) -> Self {
+        let selection = Selection { projection: ProjectionMask::all(), row_groups: None };
+        Self { source, device, footer, options: ReadOptions::default(), selection }
+    }
+
+    /// Sets how and within what memory it reads.
+    pub fn with_options(mut self, options: ReadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets which columns are read; what is left out costs nothing.
+    pub fn with_projection(mut self, projection: ProjectionMask) -> Self {
+        self.selection.projection = projection;
+        self
+    }
+
+    /// Sets which row groups are read, in this order; what is left out costs nothing.
+    pub fn with_row_groups(mut self, row_groups: Vec<usize>) -> Self {
+        self.selection.row_groups = Some(row_groups);
+        self
+    }
+
+    /// The footer.
+    pub fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// What would be read, by which route, and why. Reads nothing.
+    ///
+    /// # Errors
+    /// As [`ScanPlan::new`].
+    pub fn plan(&self) -> Result<ScanPlan> {
+        self.plan_within(self.memory()?)
+    }
+
+    /// The device-memory budget: what was asked for, or 80 % of what is free. Host memory has none.
+    fn memory(&self) -> Result<u64> {
+        match (&self.device, self.options.memory) {
+            (_, Some(bytes)) => Ok(bytes),
+            (Device::Gpu(gpu), None) => Ok(gpu.free_memory()? / 10 * 8),
+            (Device::Cpu, None) => Ok(u64::MAX),
+        }
+    }
+
+    fn plan_within(&self, memory: u64) -> Result<ScanPlan> {
+        let context = Context {
+            local: self.source.file().is_some(),
+            gpu: matches!(self.device, Device::Gpu(_)),
+            codecs: decompress::GPU_CODECS,
+            encodings: decode::GPU_ENCODINGS,
+            memory,
+        };
+        ScanPlan::new(&self.footer, &self.selection, &self.options, &context)
+    }
+
+    /// Plans the scan. Nothing but the footer has been read before the first batch is asked for.
+    ///
+    /// # Errors
+    /// As [`ScanPlan::new`], and [`Error::Device`](crate::Error::Device).
+    pub fn build(self) -> Result<GpuReader> {
+        let memory = self.memory()?;
+        let plan = self.plan_within(memory)?;
+        let schema = cpu::projected_schema(&self.footer, &self.selection.projection)?;
+        let gpu = match &self.device {
+            Device::Gpu(gpu) => Some(gpu.with_budget(memory)),
+            Device::Cpu => None,
+        };
+        let ledger = Arc::new(Ledger::default());
+        let fetcher = Fetcher::new(self.source, self.options.io, gpu.clone(), ledger.clone());
+        let engine = gpu.clone().map(gpu::Engine::new).transpose()?;
+        let chunks = || plan.batches.iter().flat_map(|batch| &batch.chunks);
+        let page_bytes = chunks().map(|chunk| {
+            let chunk = self.footer.metadata().row_group(chunk.row_group).column(chunk.leaf);
+            u64::try_from(chunk.uncompressed_size()).unwrap_or(0)
+        });
+        let report = ScanReport {
+            row_groups: plan.batches.iter().map(|batch| batch.row_groups.len()).sum(),
+            columns: plan.leaves.len(),
+            file_bytes: chunks().map(|chunk| chunk.bytes.end - chunk.bytes.start).sum(),
+            page_bytes: page_bytes.fold(0, u64::saturating_add),
+            ..ScanReport::default()
+        };
+        let scan = Scan { footer: self.footer, projection: self.selection.projection, schema, leaves: plan.leaves };
+        let queue = VecDeque::new();
+        Ok(GpuReader { scan, batches: plan.batches.into(), fetcher, engine, gpu, ledger, queue, report })
+    }
+}
+
+/// What stays the same for every batch of a scan.
+#[derive(Debug)]
+struct Scan {
+    footer: Footer,
+    projection: ProjectionMask,
+    schema: SchemaRef,
+    /// Projected leaves, ascending.
+    leaves: Vec<usize>,
+}
+
+impl Scan {
+    /// The projected leaves of these top-level fields, as a projection of their own.
+    fn projection_of(&self, roots: &BTreeSet<usize>) -> ProjectionMask {
+        let leaves = self.leaves.iter().copied().filter(|leaf| roots.contains(&self.footer.leaves[*leaf].root));
+        ProjectionMask::leaves(self.footer.metadata().file_metadata().schema_descr(), leaves)
+    }
+}
+
+/// An iterator of [`DeviceBatch`]es. After an error it ends.
+#[derive(Debug)]
+pub struct GpuReader {
+    scan: Scan,
+    batches: VecDeque<BatchPlan>,
+    fetcher: Fetcher,
+    engine: Option<gpu::Engine>,
+    gpu: Option<Gpu>,
+    ledger: Arc<Ledger>,
+    /// Batches that are done: on the CPU a row group may come as several.
+    queue: VecDeque<DeviceBatch>,
+    report: ScanReport,
+}
+
+impl GpuReader {
+    /// The Arrow schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.scan.schema
+    }
+
+    /// What the scan has done so far.
+    pub fn report(&self) -> ScanReport {
+        let mut report = self.report.clone();
+        if let Some(gpu) = &self.gpu {
+            report.launches = gpu.counters().launches();
+            report.syncs = gpu.counters().syncs();
+            report.peak_device_bytes = gpu.budget().peak();
+        }
+        report.paths = self.ledger.report();
+        report
+    }
+
+    fn read(&mut self, plan: &BatchPlan) -> Result<()> {
+        match &mut self.engine {
+            Some(engine) => {
+                let read = engine.read(&self.scan, plan, &mut self.fetcher)?;
+                self.report.columns_on_cpu.extend(read.columns_on_cpu);
+                self.queue.push_back(read.batch);
+            }
+            None => self.queue.extend(host::read(&self.scan, plan, &mut self.fetcher)?),
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for GpuReader {
+    type Item = Result<DeviceBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(batch) = self.queue.pop_front() {
+                self.report.batches += 1;
+                self.report.rows += batch.num_rows() as u64;
+                self.report.arrow_bytes += batch.memory();
+                return Some(Ok(batch));
+            }
+            let plan = self.batches.pop_front()?;
+            if let Err(error) = self.read(&plan) {
+                self.batches.clear();
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// What a scan did.
+#[derive(Debug, Clone, Default)]
+pub struct ScanReport {
+    /// Rows handed out.
+    pub rows: u64,
+    /// Row groups of the plan.
+    pub row_groups: usize,
+    /// Batches handed out.
+    pub batches: usize,
+    /// Projected leaf columns.
+    pub columns: usize,
+    /// Leaf columns that arrow-rs decoded in place of a kernel, in any batch, with the reason.
+    pub columns_on_cpu: BTreeMap<String, String>,
+    /// Bytes of the column chunks as stored.
+    pub file_bytes: u64,
+    /// Bytes of their pages uncompressed, as the footer states.
+    pub page_bytes: u64,
+    /// Bytes of the arrays handed out, padding included.
+    pub arrow_bytes: u64,
+    /// Kernel launches.
+    pub launches: u64,
+    /// Times that the host waited for the device.
+    pub syncs: u64,
+    /// The most device memory held at one time.
+    pub peak_device_bytes: u64,
+    /// Which path every operation took.
+    pub paths: PathReport,
+}
