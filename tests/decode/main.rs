@@ -3,5 +3,7 @@
 
 mod corrupt;
 mod files;
+#[path = "../generate/mod.rs"]
+mod generate;
 mod pages;
 mod support;

@@ -1,5 +1,6 @@
 //! Pages written by hand: what arrow-rs's writer does not write, and what a consumer must not see.
 
+use crate::generate::Random;
 use std::sync::Arc;
 
 use arrow::array::*;

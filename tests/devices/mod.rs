@@ -16,6 +16,7 @@ pub fn devices(seed: u64) -> Vec<Gpu> {
 }
 
 /// The emulated device with each seed, and the GPU.
+#[allow(dead_code)] // not every test has kernels that race
 pub fn devices_with(seeds: &[u64]) -> Vec<Gpu> {
     let mut devices: Vec<Gpu> =
         seeds.iter().flat_map(|seed| devices(*seed)).filter(|it| it.name() != "cuda:0").collect();

@@ -1,0 +1,149 @@
+//! Files that others wrote, whole or broken: each has its expected outcome, on every device.
+//!
+//! `PARQUET_GPU_CORPUS` names the corpus; without it the tests say that they skipped. `PARQUET_GPU_BLESS=1` writes the
+//! outcomes of the CPU and the emulated device to `tests/corpus.tsv` instead of comparing.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::arrow::ProjectionMask;
+use parquet_gpu::device::DeviceChoice;
+use parquet_gpu::verify::Verifier;
+use parquet_gpu::{Device, GpuReaderBuilder, ReadOptions, Result, io::Source};
+
+const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus.tsv");
+
+/// What one file came to: `reads` (and equals arrow-rs), an error's kind, or what went wrong.
+fn outcome(path: &Path, device: &Device) -> String {
+    match scan(path, device) {
+        Ok(outcome) => outcome,
+        Err(error) => error.kind().into(),
+    }
+}
+
+fn scan(path: &Path, device: &Device) -> Result<String> {
+    let source = Arc::new(Source::open(path.to_str().unwrap())?);
+    let options = ReadOptions::default().with_memory(1 << 30);
+    let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options);
+    let footer = builder.footer().clone();
+    let reader = builder.build()?;
+    let mut verifier = Verifier::new(source, &footer, &ProjectionMask::all(), None)?;
+    for batch in reader {
+        match verifier.check(&batch?) {
+            Ok(None) => (),
+            Ok(Some(difference)) => return Ok(format!("differs: {difference}")),
+            Err(error) => return Ok(format!("reads, but arrow-rs says {}", error.kind())),
+        }
+    }
+    Ok(match verifier.finish() {
+        Ok(None) => "reads".into(),
+        Ok(Some(difference)) => format!("differs: {difference}"),
+        Err(error) => format!("reads, but arrow-rs says {}", error.kind()),
+    })
+}
+
+fn corpus() -> Option<(PathBuf, Vec<String>)> {
+    let Some(root) = std::env::var_os("PARQUET_GPU_CORPUS").map(PathBuf::from) else {
+        println!("skipped: PARQUET_GPU_CORPUS is not set");
+        return None;
+    };
+    let index = std::fs::read_to_string(root.join("INDEX.tsv")).unwrap();
+    let path = |line: &str| {
+        let mut fields = line.split('\t');
+        format!("{}/{}", fields.next().unwrap().replace('/', "+"), fields.next().unwrap())
+    };
+    Some((root, index.lines().skip(1).map(path).collect()))
+}
+
+/// Expected outcomes by device and file.
+fn expected() -> BTreeMap<(String, String), String> {
+    let text = std::fs::read_to_string(EXPECTED).unwrap_or_default();
+    let mut expected = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let [path, cpu, kernels] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        expected.insert(("cpu".into(), path.into()), cpu.into());
+        expected.insert(("kernels".into(), path.into()), kernels.into());
+    }
+    expected
+}
+
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// `column` is the one in the list of expected outcomes.
+fn run(device: &Device, column: &str) {
+    let Some((root, paths)) = corpus() else { return };
+    let before = peak_bytes();
+    let outcomes: Vec<_> = paths.iter().map(|path| (path, outcome(&root.join(path), device))).collect();
+    let count = |wanted: &str| outcomes.iter().filter(|(_, outcome)| outcome == wanted).count();
+    println!("{}: {} files, {} read and equal arrow-rs", device.name(), outcomes.len(), count("reads"));
+
+    if std::env::var_os("PARQUET_GPU_BLESS").is_some() {
+        let mut all = expected();
+        for (path, outcome) in &outcomes {
+            all.insert((column.into(), path.to_string()), outcome.clone());
+        }
+        let mut text = "path\tcpu\tkernels\n".to_string();
+        for path in &paths {
+            let of = |column: &str| all.get(&(column.into(), path.clone())).map_or("", String::as_str).to_string();
+            writeln!(text, "{path}\t{}\t{}", of("cpu"), of("kernels")).unwrap();
+        }
+        std::fs::write(EXPECTED, text).unwrap();
+        return;
+    }
+    let expected = expected();
+    let wrong = outcomes.iter().filter_map(|(path, outcome)| {
+        let wanted = expected.get(&(column.into(), path.to_string())).map_or("not listed", String::as_str);
+        (wanted != outcome).then(|| format!("{path}: {outcome}, expected {wanted}"))
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "{}:\n{}", device.name(), wrong.join("\n"));
+
+    // A good file after all the bad ones.
+    let good = paths.iter().find(|path| path.ends_with("data/alltypes_plain.snappy.parquet")).unwrap();
+    assert_eq!(outcome(&root.join(good), device), "reads");
+    let peak = peak_bytes();
+    assert!(peak < 2 << 30, "{peak} bytes at the peak, {before} before");
+}
+
+#[test]
+fn on_the_cpu() {
+    run(&Device::Cpu, "cpu");
+}
+
+#[cfg(feature = "emulated")]
+#[test]
+fn on_the_emulated_device() {
+    run(&Device::open(DeviceChoice::Emulated(1)).unwrap(), "kernels");
+}
+
+#[test]
+fn on_the_gpu() {
+    match Device::open(DeviceChoice::Cuda(0)) {
+        Ok(device) => run(&device, "kernels"),
+        Err(error) if std::env::var("PARQUET_GPU_REQUIRE_GPU").is_ok_and(|it| it == "1") => {
+            panic!("PARQUET_GPU_REQUIRE_GPU is set, and there is no GPU: {error}")
+        }
+        Err(error) => println!("skipped on cuda:0: {error}"),
+    }
+}
+
+/// The list itself: what this project promises of it.
+#[test]
+fn the_list_is_whole() {
+    let expected = expected();
+    let reads = |column: &str| {
+        expected.iter().filter(|((it, _), outcome)| it == column && outcome.starts_with("reads")).count()
+    };
+    assert_eq!(expected.len(), 2 * 918);
+    assert!(reads("cpu") >= 690, "{} on the CPU", reads("cpu"));
+    assert!(reads("kernels") >= 690, "{} by kernels", reads("kernels"));
+    let differs: Vec<_> = expected.iter().filter(|(_, outcome)| outcome.starts_with("differs")).collect();
+    assert!(differs.is_empty(), "{differs:?}");
+}
