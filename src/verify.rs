@@ -1,16 +1,12 @@
 //! Compares a scan with arrow-rs, value by value.
 
 use std::fmt;
-use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::array_value_to_string;
-use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
-use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::reader::{ChunkReader, Length};
 use rayon::prelude::*;
 
 use crate::batch::DeviceBatch;
@@ -18,7 +14,7 @@ use crate::cpu;
 use crate::error::{Error, Place, Result};
 use crate::footer::Footer;
 use crate::guard;
-use crate::io::source::Source;
+use crate::io::source::{Source, SourceReader};
 
 /// Reads the same rows with arrow-rs, by arrow-rs's own requests, and compares schema, validity and values. Values in
 /// null slots do not count.
@@ -67,7 +63,7 @@ impl Verifier {
         row_groups: Option<Vec<usize>>,
     ) -> Result<Self> {
         let row_groups = row_groups.unwrap_or_else(|| (0..footer.metadata().num_row_groups()).collect());
-        let reference = guard::catch(|| cpu::reader(footer, projection, row_groups, SourceChunks(source)))
+        let reference = guard::catch(|| cpu::reader(footer, projection, row_groups, SourceReader::new(source)))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
         Ok(Self { reference, rest: None, rows: 0 })
     }
@@ -153,47 +149,4 @@ fn first_difference(ours: &dyn Array, theirs: &dyn Array) -> usize {
         }
     }
     start
-}
-
-/// A whole source, for arrow-rs.
-struct SourceChunks(Arc<Source>);
-
-/// Reads a source from an offset on.
-struct SourceRead {
-    source: Arc<Source>,
-    offset: u64,
-}
-
-impl Read for SourceRead {
-    fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.source.len().saturating_sub(self.offset);
-        let bytes = target.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.source.read_at(self.offset, &mut target[..bytes]).map_err(std::io::Error::other)?;
-        self.offset += bytes as u64;
-        Ok(bytes)
-    }
-}
-
-impl Length for SourceChunks {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-}
-
-impl ChunkReader for SourceChunks {
-    type T = BufReader<SourceRead>;
-
-    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        Ok(BufReader::new(SourceRead { source: self.0.clone(), offset: start }))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        // Before it allocates: the length is what a header claims.
-        if start.checked_add(length as u64).is_none_or(|end| end > self.0.len()) {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} run past the end of the file")));
-        }
-        let mut bytes = vec![0; length];
-        self.0.read_at(start, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
-        Ok(bytes.into())
-    }
 }

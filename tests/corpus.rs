@@ -29,13 +29,19 @@ fn scan(path: &Path, device: &Device) -> Result<String> {
     let options = ReadOptions::default().with_memory(1 << 30);
     let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options);
     let footer = builder.footer().clone();
-    let reader = builder.build()?;
+    let mut reader = builder.build()?;
     let mut verifier = Verifier::new(source, &footer, &ProjectionMask::all(), None)?;
-    for batch in reader {
+    while let Some(batch) = reader.next() {
         match verifier.check(&batch?) {
             Ok(None) => (),
             Ok(Some(difference)) => return Ok(format!("differs: {difference}")),
-            Err(error) => return Ok(format!("reads, but arrow-rs says {}", error.kind())),
+            Err(error) => {
+                // arrow-rs reads ahead: it may have met what the scan has still to come to.
+                return match reader.find_map(Result::err) {
+                    Some(error) => Err(error),
+                    None => Ok(format!("reads, but arrow-rs says {}", error.kind())),
+                };
+            }
         }
     }
     Ok(match verifier.finish() {

@@ -1,7 +1,12 @@
 //! One leaf column: its levels, its type and how it is decoded.
 
-use arrow::datatypes::DataType;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Type as PhysicalType;
+
+use crate::kernels::abi::conversion;
 
 /// A leaf column.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,4 +54,94 @@ pub enum LeafDecode {
     },
     /// By arrow-rs, on the CPU, for the reason given.
     Cpu(&'static str),
+}
+
+/// The leaves of a schema, in file order.
+pub(super) fn leaves(arrow: &ArrowReaderMetadata) -> Arc<[Leaf]> {
+    let schema = arrow.metadata().file_metadata().schema_descr();
+    let level = |level: i16| u32::try_from(level).unwrap_or(0);
+    let leaf = |index: usize| {
+        let column = schema.column(index);
+        let root = schema.get_column_root_idx(index);
+        let root_type = arrow.schema().fields().get(root).map_or(DataType::Null, |field| field.data_type().clone());
+        let type_length = u32::try_from(column.type_length()).unwrap_or(0);
+        let (max_def, max_rep) = (level(column.max_def_level()), level(column.max_rep_level()));
+        let decode = if schema.root_schema().get_fields().get(root).is_none_or(|it| it.is_group()) || max_rep > 0 {
+            LeafDecode::Cpu("nested columns")
+        } else {
+            decode_of(column.physical_type(), type_length, &root_type)
+        };
+        let path = column.path().string();
+        Leaf { index, root, path, physical: column.physical_type(), type_length, max_def, max_rep, root_type, decode }
+    };
+    (0..schema.num_columns()).map(leaf).collect()
+}
+
+/// How a kernel makes arrow-rs's values of `data_type`, by arrow-rs's `array_reader` (`primitive_array.rs`,
+/// `fixed_len_byte_array.rs`, `byte_array.rs`). What is not surely the same is left to arrow-rs.
+fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> LeafDecode {
+    use DataType as D;
+    use PhysicalType as P;
+    let fixed = |conversion, factor, in_width, out_width| LeafDecode::Fixed { conversion, factor, in_width, out_width };
+    let strings = |offset_width, utf8| LeafDecode::Strings { offset_width, utf8 };
+    // Same width: the bits as they are. Narrower: the low bits, as Rust's `as`. Wider: the sign extended.
+    let integer = |in_width: u32, out_width: u32| match out_width > in_width {
+        true => fixed(conversion::SIGN_EXTEND, 1, in_width, out_width),
+        false => fixed(conversion::COPY, 1, in_width, out_width),
+    };
+    match (physical, data_type) {
+        (_, D::Null) => LeafDecode::Cpu("columns of unknown type"),
+        (_, D::Dictionary(..)) => LeafDecode::Cpu("Arrow dictionaries"),
+        (_, D::Utf8View | D::BinaryView) => LeafDecode::Cpu("string views"),
+        (_, D::RunEndEncoded(..)) => LeafDecode::Cpu("run-end encoded arrays"),
+        (P::BOOLEAN, D::Boolean) => fixed(conversion::BOOL, 1, 0, 0),
+        (P::INT32, D::Int8 | D::UInt8) => integer(4, 1),
+        (P::INT32, D::Int16 | D::UInt16) => integer(4, 2),
+        (P::INT32, D::Int32 | D::UInt32 | D::Date32 | D::Time32(_) | D::Decimal32(..)) => integer(4, 4),
+        (P::INT32, D::Timestamp(..) | D::Decimal64(..)) => integer(4, 8),
+        (P::INT32, D::Date64) => fixed(conversion::MULTIPLY, MILLISECONDS_IN_DAY, 4, 8),
+        (P::INT32, D::Decimal128(..)) => integer(4, 16),
+        (P::INT32, D::Decimal256(..)) => integer(4, 32),
+        (
+            P::INT64,
+            D::Int64 | D::UInt64 | D::Date64 | D::Time64(_) | D::Duration(_) | D::Timestamp(..) | D::Decimal64(..),
+        ) => integer(8, 8),
+        (P::INT64, D::Decimal128(..)) => integer(8, 16),
+        (P::INT64, D::Decimal256(..)) => integer(8, 32),
+        (P::INT96, D::Timestamp(unit, _)) => fixed(conversion::INT96_NANOS, nanoseconds(unit), 12, 8),
+        (P::FLOAT, D::Float32) => fixed(conversion::COPY, 1, 4, 4),
+        (P::DOUBLE, D::Float64) => fixed(conversion::COPY, 1, 8, 8),
+        (P::BYTE_ARRAY, D::Utf8) => strings(4, true),
+        (P::BYTE_ARRAY, D::LargeUtf8) => strings(8, true),
+        (P::BYTE_ARRAY, D::Binary) => strings(4, false),
+        (P::BYTE_ARRAY, D::LargeBinary) => strings(8, false),
+        (P::BYTE_ARRAY, it) if it.is_decimal() => LeafDecode::Cpu("decimals in byte arrays"),
+        (P::FIXED_LEN_BYTE_ARRAY, _) => match (type_length, data_type) {
+            (0, _) => LeafDecode::Cpu("values of no bytes"),
+            (1..=4, D::Decimal32(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 4),
+            (1..=8, D::Decimal64(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 8),
+            (1..=16, D::Decimal128(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 16),
+            (1..=32, D::Decimal256(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 32),
+            (2, D::Float16) => fixed(conversion::COPY, 1, 2, 2),
+            // Months, days and milliseconds, of 4 bytes each.
+            (12, D::Interval(IntervalUnit::YearMonth)) => fixed(conversion::COPY, 1, 12, 4),
+            (12, D::Interval(IntervalUnit::DayTime)) => fixed(conversion::COPY_TAIL, 1, 12, 8),
+            (length, D::FixedSizeBinary(width)) if u32::try_from(*width) == Ok(length) => {
+                fixed(conversion::COPY, 1, length, length)
+            }
+            _ => LeafDecode::Cpu("this conversion of fixed-length byte arrays"),
+        },
+        _ => LeafDecode::Cpu("this conversion"),
+    }
+}
+
+const MILLISECONDS_IN_DAY: i64 = 86_400_000;
+
+fn nanoseconds(unit: &TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    }
 }

@@ -5,18 +5,30 @@ pub mod leaf;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use parquet::file::metadata::ParquetMetaData;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Place, Result};
-use crate::io::source::Source;
+use crate::guard;
+use crate::io::source::{Source, SourceReader};
 pub use leaf::{Leaf, LeafDecode};
+
+/// Bytes of the tail that are read before the footer's length is known. Most footers fit; a second request is made for
+/// the others.
+const SPECULATIVE_TAIL: u64 = 64 << 10;
+
+/// What a file with an encrypted footer ends with, in place of `PAR1`.
+const ENCRYPTED_MAGIC: &[u8] = b"PARE";
 
 /// A parsed footer.
 #[derive(Debug, Clone)]
 pub struct Footer {
-    /// Metadata and schema as arrow-rs holds them; the page index is present when the file has one.
+    /// Metadata and schema as arrow-rs holds them by default: without the page index, which changes how it reads.
     pub arrow: ArrowReaderMetadata,
+    /// The metadata with the page index, when the file has one that can be read.
+    pub page_index: Option<Arc<ParquetMetaData>>,
     /// Every leaf column, in file order.
     pub leaves: Arc<[Leaf]>,
     /// The file's length in bytes.
@@ -24,13 +36,20 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Reads and parses the footer of `source`: one speculative read of the tail, a second when it was too short.
+    /// Reads and parses the footer of `source`: one speculative read of the tail, a second when it was too short, and
+    /// the page index where there is one. A broken page index is left out: nothing depends on it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for what the parser refuses, a panic inside it included.
-    pub fn read(source: &Source) -> Result<Self> {
-        let _ = source;
-        Err(Error::unsupported(Place::default(), "footer"))
+    /// [`Error::Corrupt`] for what the parser refuses, a panic inside it included; [`Error::Unsupported`] for an
+    /// encrypted footer; [`Error::Io`].
+    pub fn read(source: &Arc<Source>) -> Result<Self> {
+        let file_bytes = source.len();
+        let metadata = read_metadata(source)?;
+        let with_index = read_page_index(source, &metadata);
+        let arrow = guard::catch(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::default()))
+            .map_err(|error| Error::from_parquet(Place::default(), error))?;
+        let leaves = leaf::leaves(&arrow);
+        Ok(Self { arrow, page_index: with_index, leaves, file_bytes })
     }
 
     /// The metadata.
@@ -42,4 +61,49 @@ impl Footer {
     pub fn schema(&self) -> &SchemaRef {
         self.arrow.schema()
     }
+
+    /// Data pages of a column chunk, when the offset index tells.
+    pub fn data_pages(&self, row_group: usize, leaf: usize) -> Option<usize> {
+        self.page_index.as_ref()?.page_index_for_row_group(row_group).num_data_pages(leaf)
+    }
+}
+
+fn read_metadata(source: &Source) -> Result<ParquetMetaData> {
+    let file_bytes = source.len();
+    let mut tail = file_bytes.min(SPECULATIVE_TAIL);
+    loop {
+        let mut bytes = vec![0; tail as usize];
+        source.read_at(file_bytes - tail, &mut bytes)?;
+        if bytes.ends_with(ENCRYPTED_MAGIC) {
+            return Err(Error::unsupported(Place::default(), "the footer is encrypted; decryption is not supported"));
+        }
+        let bytes = Bytes::from(bytes);
+        let parsed = guard::catch(|| {
+            let mut reader = ParquetMetaDataReader::new();
+            reader.try_parse_sized(&bytes, file_bytes)?;
+            reader.finish()
+        });
+        match parsed {
+            Ok(metadata) => return Ok(metadata),
+            // It asks for more than it had, and never for more than the file, so this ends.
+            Err(ParquetError::NeedMoreData(needed)) if tail < needed as u64 && needed as u64 <= file_bytes => {
+                tail = needed as u64;
+            }
+            Err(error) => return Err(Error::from_parquet(Place::default(), error)),
+        }
+    }
+}
+
+fn read_page_index(source: &Arc<Source>, metadata: &ParquetMetaData) -> Option<Arc<ParquetMetaData>> {
+    let has_index = |it: &parquet::file::metadata::ColumnChunkMetaData| it.offset_index_offset().is_some();
+    if !metadata.row_groups().iter().flat_map(|it| it.columns()).any(has_index) {
+        return None;
+    }
+    let read = guard::catch(|| {
+        let mut reader = ParquetMetaDataReader::new_with_metadata(metadata.clone())
+            .with_page_index_policy(PageIndexPolicy::Optional);
+        reader.read_page_indexes(&SourceReader::new(source.clone()))?;
+        reader.finish()
+    });
+    read.ok().filter(|it| it.page_index().is_some()).map(Arc::new)
 }

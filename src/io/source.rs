@@ -1,9 +1,13 @@
 //! Where bytes come from: a local file, memory, or an object store.
 
 use std::fs::File;
+use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::{ChunkReader, Length};
 
 use crate::error::{Error, Result};
 
@@ -80,5 +84,57 @@ impl Source {
                 Ok(())
             }
         }
+    }
+}
+
+/// A whole source, for the `parquet` crate: its own requests, one at a time.
+#[derive(Debug, Clone)]
+pub struct SourceReader(Arc<Source>);
+
+impl SourceReader {
+    /// A reader of `source`.
+    pub fn new(source: Arc<Source>) -> Self {
+        Self(source)
+    }
+}
+
+/// Reads a source from an offset on.
+#[derive(Debug)]
+pub struct SourceRead {
+    source: Arc<Source>,
+    offset: u64,
+}
+
+impl Read for SourceRead {
+    fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.offset);
+        let bytes = target.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.source.read_at(self.offset, &mut target[..bytes]).map_err(std::io::Error::other)?;
+        self.offset += bytes as u64;
+        Ok(bytes)
+    }
+}
+
+impl Length for SourceReader {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl ChunkReader for SourceReader {
+    type T = BufReader<SourceRead>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(BufReader::new(SourceRead { source: self.0.clone(), offset: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        // Before it allocates: the length is what a header claims.
+        if start.checked_add(length as u64).is_none_or(|end| end > self.0.len()) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} run past the end of the file")));
+        }
+        let mut bytes = vec![0; length];
+        self.0.read_at(start, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
+        Ok(bytes.into())
     }
 }

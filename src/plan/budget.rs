@@ -1,1 +1,115 @@
 //! Device memory that the footer lets us expect, and where batches are cut.
+
+use parquet::basic::{Compression, Type as PhysicalType};
+
+use super::ranges::EDGE;
+use crate::error::{Error, Result};
+use crate::footer::{Footer, LeafDecode};
+use crate::options::ReadOptions;
+
+/// Bytes of a `StringRef` for each row of a string column while it is decoded.
+const STRING_REF: u64 = 16;
+
+/// Bytes for each page: its header, descriptor, state and places in work lists.
+const PAGE: u64 = 56 + 110;
+
+/// Bytes of a page when nothing tells; `page::header` guesses the same.
+const GUESSED_PAGE: u64 = 16 << 10;
+
+/// What one row group adds to a batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cost {
+    pub(super) rows: u64,
+    /// Device memory: chunks as stored, plain bodies, page table, references and arrays.
+    pub(super) memory: u64,
+    /// The most bytes that one column with 32-bit offsets gets.
+    pub(super) strings: u64,
+}
+
+/// Estimates a row group from its footer. A column whose strings repeat through a dictionary can grow beyond the
+/// estimate where the footer does not state `unencoded_byte_array_data_bytes`; the allocator enforces the budget.
+///
+/// Sizes that a footer invents saturate instead of wrapping around.
+pub(super) fn cost(
+    footer: &Footer,
+    row_group: usize,
+    rows: u64,
+    leaves: &[usize],
+    on_cpu: impl Fn(usize) -> bool,
+) -> Cost {
+    let group = footer.metadata().row_group(row_group);
+    let mut cost = Cost { rows, ..Cost::default() };
+    let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+    for &index in leaves {
+        let leaf = &footer.leaves[index];
+        let chunk = group.column(index);
+        let stored = unsigned(chunk.compressed_size()).min(footer.file_bytes);
+        let plain = unsigned(chunk.uncompressed_size());
+        let text = chunk.unencoded_byte_array_data_bytes().map_or(plain, unsigned);
+        let bits = rows.div_ceil(8);
+        let mut add = |bytes: u64| cost.memory = cost.memory.saturating_add(bytes);
+        if leaf.physical == PhysicalType::BYTE_ARRAY {
+            cost.strings = cost.strings.max(text);
+        }
+        if on_cpu(index) {
+            // The arrays of arrow-rs, copied over.
+            add(text.max(plain).saturating_add(rows.saturating_mul(8)));
+            continue;
+        }
+        add(stored.saturating_add(2 * EDGE)); // widened at both ends
+        if chunk.compression() != Compression::UNCOMPRESSED {
+            add(plain);
+        }
+        let pages = footer.data_pages(row_group, index).map_or(stored / GUESSED_PAGE + 8, |it| it as u64);
+        add(pages.saturating_mul(PAGE));
+        add(bits);
+        match leaf.decode {
+            LeafDecode::Fixed { out_width: 0, .. } => add(bits),
+            LeafDecode::Fixed { out_width, .. } => add(rows.saturating_mul(out_width.into())),
+            LeafDecode::Strings { offset_width, .. } => {
+                add(rows.saturating_mul(u64::from(offset_width) + STRING_REF));
+                add(text);
+            }
+            LeafDecode::Cpu(_) => (),
+        }
+    }
+    cost
+}
+
+/// Cuts row groups into batches: as many as fit memory, rows and 32-bit offsets together, at least one.
+///
+/// # Errors
+/// [`Error::Budget`] for a row group that does not fit `memory` by itself, when there is such a limit.
+pub(super) fn cut(
+    row_groups: &[(usize, Cost)],
+    options: &ReadOptions,
+    memory: u64,
+    must_fit: bool,
+) -> Result<Vec<Vec<(usize, Cost)>>> {
+    let mut batches: Vec<Vec<(usize, Cost)>> = Vec::new();
+    let mut sum = Cost::default();
+    for &(index, cost) in row_groups {
+        if must_fit && cost.memory > memory {
+            return Err(Error::Budget { what: format!("row group {index}"), needed: cost.memory, left: memory });
+        }
+        let total = Cost {
+            rows: sum.rows.saturating_add(cost.rows),
+            memory: sum.memory.saturating_add(cost.memory),
+            strings: sum.strings.saturating_add(cost.strings),
+        };
+        let fits = total.memory <= memory
+            && options.batch_rows.is_none_or(|limit| total.rows <= limit)
+            && total.strings <= i32::MAX as u64;
+        match batches.last_mut() {
+            Some(batch) if fits => {
+                batch.push((index, cost));
+                sum = total;
+            }
+            _ => {
+                batches.push(vec![(index, cost)]);
+                sum = cost;
+            }
+        }
+    }
+    Ok(batches)
+}

@@ -1,18 +1,22 @@
 //! What a scan will read, decided before anything is read: pure, printable, without I/O and without a GPU.
 
-pub mod budget;
+mod budget;
+mod display;
 pub mod prune;
-pub mod ranges;
-pub mod route;
+mod ranges;
+mod route;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use parquet::arrow::ProjectionMask;
 use parquet::basic::{Compression, Encoding};
 
-use crate::error::Result;
-use crate::footer::Footer;
+use crate::error::{Error, Place, Result};
+use crate::footer::{Footer, LeafDecode};
 use crate::options::ReadOptions;
+pub use ranges::EDGE;
+pub(crate) use ranges::split;
 pub use route::{Route, RouteReason};
 
 /// What the plan must know of the world; values, so that the plan stays pure.
@@ -117,9 +121,110 @@ impl ScanPlan {
     /// [`Error::Argument`](crate::Error::Argument) for a row group that is not there, [`Error::Corrupt`](crate::Error::Corrupt)
     /// for chunks outside the file, [`Error::Budget`](crate::Error::Budget) when one row group does not fit.
     pub fn new(footer: &Footer, selection: &Selection, options: &ReadOptions, context: &Context<'_>) -> Result<Self> {
-        let _ = (footer, selection, options, context);
-        Ok(Self { leaves: Vec::new(), batches: Vec::new() })
+        let metadata = footer.metadata();
+        let leaves: Vec<usize> =
+            (0..footer.leaves.len()).filter(|leaf| selection.projection.leaf_included(*leaf)).collect();
+        let row_groups = row_groups(footer, selection)?;
+        let on_cpu = match context.gpu {
+            true => on_cpu(footer, &row_groups, &leaves, context),
+            false => BTreeMap::new(),
+        };
+
+        let mut costs = Vec::with_capacity(row_groups.len());
+        for &index in &row_groups {
+            let rows = u64::try_from(metadata.row_group(index).num_rows()).unwrap_or(0); // see `on_cpu`
+            let is_on_cpu = |leaf: usize| !context.gpu || on_cpu.contains_key(&footer.leaves[leaf].root);
+            costs.push((index, budget::cost(footer, index, rows, &leaves, is_on_cpu)));
+        }
+        let batches = budget::cut(&costs, options, context.memory, context.gpu)?;
+
+        let batch = |groups: Vec<(usize, budget::Cost)>| {
+            let mut rows = 0u64;
+            let mut chunks = Vec::with_capacity(groups.len() * leaves.len());
+            let mut placed = Vec::with_capacity(groups.len());
+            for (index, cost) in &groups {
+                placed.push(RowGroupPlan { index: *index, rows: cost.rows, first_row: rows });
+                rows = rows.saturating_add(cost.rows);
+                for &leaf in &leaves {
+                    let on_cpu = on_cpu.get(&footer.leaves[leaf].root).cloned();
+                    let bytes = chunk_bytes(footer, *index, leaf)?;
+                    chunks.push(ChunkPlan { row_group: *index, leaf, bytes, slab_offset: None, on_cpu });
+                }
+            }
+            let (ranges, slab_bytes) = ranges::plan(&mut chunks, footer.file_bytes, &options.io, context);
+            let memory = groups.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.memory));
+            Ok(BatchPlan { row_groups: placed, rows, chunks, ranges, slab_bytes, memory })
+        };
+        let batches = batches.into_iter().map(batch).collect::<Result<_>>()?;
+        Ok(Self { leaves, batches })
     }
+}
+
+/// The selected row groups.
+fn row_groups(footer: &Footer, selection: &Selection) -> Result<Vec<usize>> {
+    let metadata = footer.metadata();
+    let count = metadata.num_row_groups();
+    let selected = selection.row_groups.clone().unwrap_or_else(|| (0..count).collect());
+    if let Some(missing) = selected.iter().find(|index| **index >= count) {
+        return Err(Error::Argument(format!("there is no row group {missing}: the file has {count}")));
+    }
+    // arrow-rs goes by the file's own count of rows before it looks at row groups, and so must whoever is to equal it.
+    Ok(if metadata.file_metadata().num_rows() == 0 { Vec::new() } else { selected })
+}
+
+/// The top-level fields that arrow-rs decodes, with the reason: one chunk that no kernel decodes is enough, since a
+/// column of a batch is one array.
+fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Context<'_>) -> BTreeMap<usize, String> {
+    let mut on_cpu = BTreeMap::new();
+    // arrow-rs reads such a row group to the end of its pages; kernels must know beforehand how many rows come.
+    let negative = row_groups.iter().any(|group| footer.metadata().row_group(*group).num_rows() < 0);
+    for &index in leaves {
+        let leaf = &footer.leaves[index];
+        if negative {
+            on_cpu.entry(leaf.root).or_insert("a negative number of rows in the footer".into());
+        }
+        let by_type = match leaf.decode {
+            LeafDecode::Cpu(reason) => Some(reason.to_string()),
+            _ => None,
+        };
+        let chunks = || row_groups.iter().map(|group| footer.metadata().row_group(*group).column(index));
+        let by_codec = || {
+            let codec =
+                chunks().map(|it| it.compression()).find(|codec| !context.codecs.iter().any(|it| same(it, codec)))?;
+            Some(format!("no kernel for {}", codec_name(codec)))
+        };
+        let by_encoding = || {
+            let encoding = chunks().flat_map(|it| it.encodings()).find(|it| !context.encodings.contains(it))?;
+            Some(format!("no kernel for {encoding}"))
+        };
+        if let Some(reason) = by_type.or_else(by_codec).or_else(by_encoding) {
+            on_cpu.entry(leaf.root).or_insert(reason);
+        }
+    }
+    on_cpu
+}
+
+/// Whether two codecs are the same; their levels matter to writers alone.
+fn same(one: &Compression, other: &Compression) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+/// The name of a codec, without its level.
+pub(crate) fn codec_name(codec: Compression) -> String {
+    let text = codec.to_string();
+    text.split('(').next().unwrap_or(&text).to_string()
+}
+
+/// A chunk's bytes, cut at the file's end: arrow-rs, too, only fails when it needs what is not there.
+fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
+    let chunk = footer.metadata().row_group(row_group).column(leaf);
+    let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+    let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(chunk.compressed_size())) else {
+        let place = Place::chunk(row_group, &footer.leaves[leaf].path);
+        return Err(Error::corrupt(place, "the column chunk has a negative offset or size"));
+    };
+    let start = start.min(footer.file_bytes);
+    Ok(start..start.saturating_add(length).min(footer.file_bytes))
 }
 
 /// Plans to read a whole file raw into a slab: one range.

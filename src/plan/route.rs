@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use super::Context;
+use crate::options::{CompatMode, IoOptions};
+
 /// Stage one of the path choice; stage two is cuFile's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Route {
@@ -43,4 +46,33 @@ impl fmt::Display for RouteReason {
             Self::CuFileRefused(reason) => write!(f, "cuFile refused: {reason}"),
         }
     }
+}
+
+/// Where the bytes of a range go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Into the device slab.
+    Slab,
+    /// Into host memory, because arrow-rs decodes them on the way to a device, for the reason given.
+    CpuDecode(String),
+    /// Into host memory, because the arrays stay there.
+    Host,
+}
+
+/// Chooses the route of a range of `bytes` bytes. The only place that does.
+pub(super) fn choose(
+    bytes: u64,
+    destination: &Destination,
+    options: &IoOptions,
+    context: &Context<'_>,
+) -> (Route, RouteReason) {
+    let reason = match destination {
+        Destination::Host => RouteReason::CpuDevice,
+        Destination::CpuDecode(reason) => RouteReason::CpuDecode(reason.clone()),
+        Destination::Slab if !context.local => RouteReason::RemoteSource,
+        Destination::Slab if options.compat_mode == CompatMode::On => RouteReason::CompatOn,
+        Destination::Slab if bytes < options.gds_threshold => RouteReason::BelowThreshold,
+        Destination::Slab => return (Route::Direct, RouteReason::Eligible),
+    };
+    (Route::Host, reason)
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Place, Result};
 use crate::io::fetch::Fetcher;
 use crate::io::host::HostBytes;
 use crate::page::{self, ChunkInput, PageTable};
-use crate::plan::{BatchPlan, ChunkPlan, RangePlan, Route, RouteReason};
+use crate::plan::{self, BatchPlan, ChunkPlan, RangePlan, Route, RouteReason};
 use crate::{cpu, decode};
 
 /// The device side of a scan.
@@ -39,14 +39,21 @@ struct OnCpu {
     bytes: HostBytes,
 }
 
+impl OnCpu {
+    /// Whether no column is left for kernels.
+    fn is_all(&self, scan: &Scan) -> bool {
+        scan.leaves.iter().all(|leaf| self.roots.contains_key(&scan.footer.leaves[*leaf].root))
+    }
+}
+
 impl Engine {
     pub(super) fn new(gpu: Gpu) -> Result<Self> {
         let stream = gpu.new_stream()?;
         Ok(Self { gpu, stream, slab: None })
     }
 
-    pub(super) fn read(&mut self, scan: &Scan, plan: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
-        let read = self.try_read(scan, plan, fetcher);
+    pub(super) fn read(&mut self, scan: &Scan, batch: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
+        let read = self.try_read(scan, batch, fetcher);
         if read.is_err() {
             // Work that was queued before the failure still uses the slab. Its own failure is not the first.
             let _ = self.stream.synchronize();
@@ -54,32 +61,32 @@ impl Engine {
         read
     }
 
-    fn try_read(&mut self, scan: &Scan, plan: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
-        self.reserve_slab(plan.slab_bytes)?;
+    fn try_read(&mut self, scan: &Scan, batch: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
+        self.reserve_slab(batch.slab_bytes, fetcher)?;
         let slab = self.slab.as_ref().map(|slab| (slab, &self.stream));
-        let bytes = fetcher.fetch(&plan.ranges, slab)?;
+        let bytes = fetcher.fetch(&batch.ranges, slab)?;
         let mut on_cpu = OnCpu { roots: BTreeMap::new(), bytes };
-        for chunk in &plan.chunks {
+        for chunk in &batch.chunks {
             if let (None, reason) = (chunk.slab_offset, &chunk.on_cpu) {
                 let reason = reason.clone().unwrap_or_else(|| "nested".into());
                 on_cpu.roots.entry(scan.footer.leaves[chunk.leaf].root).or_insert(reason);
             }
         }
 
-        let chunks: Vec<&ChunkPlan> = plan.chunks.iter().filter(|chunk| chunk.slab_offset.is_some()).collect();
-        let table = page::header::parse(&self.stream, &self.inputs(scan, plan, &chunks))?;
-        let (table, chunks) = self.divert(scan, plan, table, chunks, &mut on_cpu, fetcher)?;
+        let chunks: Vec<&ChunkPlan> = batch.chunks.iter().filter(|chunk| chunk.slab_offset.is_some()).collect();
+        let table = page::header::parse(&self.stream, &self.inputs(scan, batch, &chunks))?;
+        let (table, chunks) = self.divert(scan, batch, table, chunks, &mut on_cpu, fetcher)?;
         let leaves: BTreeSet<usize> = chunks.iter().map(|chunk| chunk.leaf).collect();
         let leaves: Vec<_> = leaves.into_iter().map(|leaf| &scan.footer.leaves[leaf]).collect();
         let columns: Vec<usize> =
             chunks.iter().map(|chunk| leaves.partition_point(|leaf| leaf.index < chunk.leaf)).collect();
-        let request = decode::Request { leaves: &leaves, rows: plan.rows, table: &table, columns: &columns };
+        let request = decode::Request { leaves: &leaves, rows: batch.rows, table: &table, columns: &columns };
 
         // arrow-rs decodes while kernels do.
         let (on_gpu, from_cpu) = rayon::join(
             // SAFETY: the chunks lie in the slab, which `self` keeps, and `fetch` ordered their bytes before the stream.
             || unsafe { decode::decode_batch(&self.stream, &request) },
-            || decode_on_cpu(scan, plan, &on_cpu),
+            || decode_on_cpu(scan, batch, &on_cpu),
         );
         let mut columns = BTreeMap::new();
         for (leaf, array) in leaves.iter().zip(on_gpu?) {
@@ -95,23 +102,28 @@ impl Engine {
         let leaves = scan.leaves.iter().map(|leaf| &scan.footer.leaves[*leaf]);
         let columns_on_cpu =
             leaves.filter_map(|leaf| Some((leaf.path.clone(), on_cpu.roots.get(&leaf.root)?.clone()))).collect();
-        let rows = usize::try_from(plan.rows)
-            .map_err(|_| Error::corrupt(Place::default(), format!("{} rows in one batch", plan.rows)))?;
-        let batch = DeviceBatch { schema: scan.schema.clone(), rows, columns, stream: Some(self.stream.clone()) };
-        Ok(Read { batch, columns_on_cpu })
+        // What arrow-rs found counts where it decoded everything.
+        let rows = match columns.first() {
+            Some(first) if on_cpu.is_all(scan) => first.len,
+            _ => usize::try_from(batch.rows)
+                .map_err(|_| Error::corrupt(Place::default(), format!("{} rows in one batch", batch.rows)))?,
+        };
+        let done = DeviceBatch { schema: scan.schema.clone(), rows, columns, stream: Some(self.stream.clone()) };
+        Ok(Read { batch: done, columns_on_cpu })
     }
 
-    fn reserve_slab(&mut self, bytes: u64) -> Result<()> {
+    fn reserve_slab(&mut self, bytes: u64, fetcher: &mut Fetcher) -> Result<()> {
         if self.slab.as_ref().is_none_or(|slab| slab.len() < bytes) {
+            fetcher.release_slab();
             self.slab = None; // before the larger one is asked for, so that both need not fit
             self.slab = Some(self.gpu.alloc_slab(bytes, "column chunks as stored")?);
         }
         Ok(())
     }
 
-    fn inputs(&self, scan: &Scan, plan: &BatchPlan, chunks: &[&ChunkPlan]) -> Vec<ChunkInput> {
+    fn inputs(&self, scan: &Scan, batch: &BatchPlan, chunks: &[&ChunkPlan]) -> Vec<ChunkInput> {
         let slab = self.slab.as_ref().map_or(0, DeviceBuffer::address);
-        let rows: BTreeMap<usize, u64> = plan.row_groups.iter().map(|it| (it.index, it.rows)).collect();
+        let rows: BTreeMap<usize, u64> = batch.row_groups.iter().map(|it| (it.index, it.rows)).collect();
         let metadata = scan.footer.metadata();
         let input = |chunk: &&ChunkPlan| {
             let leaf = &scan.footer.leaves[chunk.leaf];
@@ -124,7 +136,7 @@ impl Engine {
                 column: leaf.path.as_str().into(),
                 codec: metadata.row_group(chunk.row_group).column(chunk.leaf).compression(),
                 physical_type: leaf.physical,
-                expected_pages: None,
+                expected_pages: scan.footer.data_pages(chunk.row_group, chunk.leaf),
             }
         };
         chunks.iter().map(input).collect()
@@ -134,7 +146,7 @@ impl Engine {
     fn divert<'a>(
         &self,
         scan: &Scan,
-        plan: &BatchPlan,
+        batch: &BatchPlan,
         table: PageTable,
         chunks: Vec<&'a ChunkPlan>,
         on_cpu: &mut OnCpu,
@@ -150,7 +162,7 @@ impl Engine {
         if diverted.is_empty() {
             return Ok((table, chunks));
         }
-        let ranges: Vec<RangePlan> = plan
+        let ranges: Vec<RangePlan> = batch
             .chunks
             .iter()
             .filter_map(|chunk| Some((chunk, diverted.get(&chunk.leaf)?)))
@@ -161,7 +173,7 @@ impl Engine {
                 route: Route::Host,
                 reason: RouteReason::CpuDecode(reason.clone()),
                 slab_offset: None,
-                tasks: vec![chunk.bytes.clone()],
+                tasks: plan::split(&chunk.bytes, fetcher.options().task_size),
             })
             .collect();
         on_cpu.bytes.extend(fetcher.fetch(&ranges, None)?);
@@ -174,13 +186,13 @@ impl Engine {
 }
 
 /// Decodes the top-level fields that arrow-rs decodes, row groups side by side, into one array a field.
-fn decode_on_cpu(scan: &Scan, plan: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<usize>, Vec<ArrayData>)> {
+fn decode_on_cpu(scan: &Scan, batch: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<usize>, Vec<ArrayData>)> {
     let roots: BTreeSet<usize> = on_cpu.roots.keys().copied().collect();
     if roots.is_empty() {
         return Ok((Vec::new(), Vec::new()));
     }
     let projection: ProjectionMask = scan.projection_of(&roots);
-    let decoded = plan
+    let decoded = batch
         .row_groups
         .par_iter()
         .map(|it| cpu::decode(&scan.footer, &projection, it.index, &on_cpu.bytes))
@@ -188,8 +200,9 @@ fn decode_on_cpu(scan: &Scan, plan: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<u
     let schema = cpu::projected_schema(&scan.footer, &projection)?;
     let arrays = cpu::join(&schema, &decoded.into_iter().flatten().collect::<Vec<_>>())?;
     let rows = arrays.first().map_or(0, |it| it.len() as u64);
-    if arrays.len() != roots.len() || rows != plan.rows {
-        let message = format!("{} fields of {rows} rows, not {} of {}", arrays.len(), roots.len(), plan.rows);
+    let alone = on_cpu.is_all(scan);
+    if arrays.len() != roots.len() || (rows != batch.rows && !alone) {
+        let message = format!("{} fields of {rows} rows, not {} of {}", arrays.len(), roots.len(), batch.rows);
         return Err(Error::corrupt(Place::default(), message));
     }
     Ok((roots.into_iter().collect(), arrays))

@@ -22,6 +22,9 @@ use crate::plan::{BatchPlan, Context, ScanPlan, Selection};
 use crate::{cpu, decode, decompress};
 pub use raw::RawReader;
 
+/// Bytes that a batch on the CPU may come to, by the footer's sizes. A row group a core fits, and the file need not.
+const HOST_BATCH: u64 = 1 << 30;
+
 /// Builds a [`GpuReader`], as arrow-rs's `ParquetRecordBatchReaderBuilder` builds its reader.
 #[derive(Debug)]
 pub struct GpuReaderBuilder {
@@ -79,12 +82,12 @@ impl GpuReaderBuilder {
         self.plan_within(self.memory()?)
     }
 
-    /// The device-memory budget: what was asked for, or 80 % of what is free. Host memory has none.
+    /// The device-memory budget: what was asked for, or 80 % of what is free. On the CPU it sizes batches and no more.
     fn memory(&self) -> Result<u64> {
         match (&self.device, self.options.memory) {
             (_, Some(bytes)) => Ok(bytes),
             (Device::Gpu(gpu), None) => Ok(gpu.free_memory()? / 10 * 8),
-            (Device::Cpu, None) => Ok(u64::MAX),
+            (Device::Cpu, None) => Ok(HOST_BATCH),
         }
     }
 

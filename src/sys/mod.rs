@@ -1,3 +1,5 @@
 //! Symbol tables of foreign libraries, loaded when first needed; no policy here.
 
+pub mod cufile;
 pub mod nvrtc;
+pub mod search;

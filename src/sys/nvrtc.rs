@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::search;
 use crate::error::{Error, Result};
 
 /// Names the library to load instead of the one that is found.
@@ -401,14 +402,8 @@ fn file_of(function: *const c_void) -> Option<PathBuf> {
 fn candidates(driver_major: Option<u32>) -> Vec<PathBuf> {
     // A 12.x driver loads nothing that 13.x made; the reverse works.
     let generations: [u32; 2] = if driver_major.is_some_and(|it| it < 13) { [12, 13] } else { [13, 12] };
-    let mut folders: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
-        .iter()
-        .filter_map(std::env::var_os)
-        .map(PathBuf::from)
-        .flat_map(|it| [it.join("lib64"), it.join("lib")])
-        .collect();
-    folders.push("/usr/local/cuda/lib64".into());
-    let packages = site_packages();
+    let folders = search::cuda_folders();
+    let packages = search::site_packages();
     let mut found = Vec::new();
     for generation in generations {
         let name = format!("libnvrtc.so.{generation}");
@@ -420,27 +415,4 @@ fn candidates(driver_major: Option<u32>) -> Vec<PathBuf> {
     }
     found.push("libnvrtc.so".into());
     found
-}
-
-/// Folders that hold Python packages: of the active environment, the user's and the system's.
-fn site_packages() -> Vec<PathBuf> {
-    let mut roots: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
-    if let Some(home) = std::env::var_os("HOME") {
-        roots.push(Path::new(&home).join(".local"));
-    }
-    roots.extend(["/usr/local".into(), "/usr".into()]);
-    let mut folders = Vec::new();
-    for root in roots {
-        // lib/python3.12/site-packages, or dist-packages on Debian
-        let Ok(entries) = std::fs::read_dir(root.join("lib")) else { continue };
-        let mut pythons: Vec<PathBuf> = entries
-            .flatten()
-            .filter(|it| it.file_name().to_string_lossy().starts_with("python3"))
-            .map(|it| it.path())
-            .collect();
-        pythons.sort();
-        folders.extend(pythons.iter().rev().flat_map(|it| [it.join("site-packages"), it.join("dist-packages")]));
-    }
-    folders
 }

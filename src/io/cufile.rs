@@ -1,0 +1,344 @@
+//! Direct reads: cuFile's driver, files and buffers, and the operations of a batch, with the proof of their path.
+//!
+//! A process has one driver, opened by the first direct range. One batch is read at a time in a process: each uses all
+//! its threads anyway, and cuFile's counters tell apart only what does not overlap.
+
+use std::ffi::{c_int, c_void};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::ledger::{Count, Ledger, Reads};
+use super::posix;
+use super::source::Source;
+use crate::device::{DeviceBuffer, Gpu};
+use crate::error::{Error, Result};
+use crate::options::IoOptions;
+use crate::plan::RangePlan;
+use crate::sys::cufile::{self as sys, CuFile, Status};
+
+/// The opened driver. It stays open until the process ends: closing it would end the counters and others' files.
+#[derive(Debug)]
+struct Driver {
+    library: CuFile,
+    /// Whether level-3 statistics are counted.
+    counts: bool,
+    /// Why operations are likely to cross CPU memory, when they are.
+    no_nvfs: Option<&'static str>,
+}
+
+// SAFETY: libcufile's functions may be called from any thread; the rest are plain values.
+unsafe impl Sync for Driver {}
+// SAFETY: as above.
+unsafe impl Send for Driver {}
+
+/// Held while a batch is read, so that the counters between two snapshots are ours.
+static READING: Mutex<()> = Mutex::new(());
+
+impl Driver {
+    /// The process's driver. A failure is kept: trying again would cost as much and fail alike.
+    fn get(named: Option<&Path>) -> Result<&'static Self> {
+        static DRIVER: OnceLock<Result<Driver, (c_int, String)>> = OnceLock::new();
+        DRIVER.get_or_init(|| Self::open(named)).as_ref().map_err(|(code, message)| match code {
+            0 => Error::Library { library: sys::LIBRARY, message: message.clone() },
+            code => Error::CuFile { call: "cuFileDriverOpen", code: *code, message: message.clone() },
+        })
+    }
+
+    fn open(named: Option<&Path>) -> Result<Self, (c_int, String)> {
+        // Without it, cuFileDriverOpen of 1.16 to 1.20 never returns.
+        if !Path::new("/proc/modules").exists() {
+            return Err((0, "/proc/modules is not there, and libcufile waits for it for ever; mount /proc".into()));
+        }
+        let library = CuFile::find(named).map_err(|error| match error {
+            Error::Library { message, .. } => (0, message),
+            other => (0, other.to_string()),
+        })?;
+        if std::env::var_os("CUFILE_LOGFILE_PATH").is_none() {
+            // SAFETY: no other thread of ours reads or writes the environment; the driver opens once in a process.
+            // Without it, libcufile writes cufile.log into the working directory.
+            unsafe { std::env::set_var("CUFILE_LOGFILE_PATH", "/dev/null") };
+        }
+        let functions = &library.functions;
+        // Before opening: afterwards it would zero what others counted.
+        if let Some(set) = functions.cuFileSetStatsLevel {
+            // SAFETY: it takes a level.
+            unsafe { set(3) };
+        }
+        // SAFETY: it takes nothing; a CUDA context is current where the device has one.
+        let status = unsafe { (functions.cuFileDriverOpen)() };
+        if status.code != 0 {
+            return Err((status.code, describe(status)));
+        }
+        let mut level = 0;
+        if let Some(get) = functions.cuFileGetStatsLevel {
+            // SAFETY: it writes one int.
+            unsafe { get(&mut level) };
+        }
+        let counts = level >= 3 && library.version() >= 1150 && functions.cuFileGetStatsL3.is_some();
+        let no_nvfs = (!Path::new("/proc/driver/nvidia-fs").exists()).then_some("nvidia-fs is not loaded");
+        Ok(Self { library, counts, no_nvfs })
+    }
+
+    /// Reads counted so far for a GPU. Where no row has its UUID, of all GPUs together; `None` when it cannot be told.
+    fn reads(&self, uuid: Option<[u8; 16]>) -> Option<Reads> {
+        let get = self.library.functions.cuFileGetStatsL3.filter(|_| self.counts)?;
+        // u64s, so that the structure is aligned as C has it.
+        let mut buffer = vec![0u64; sys::STATISTICS_BUFFER / 8];
+        // SAFETY: the buffer is larger than the structure of any version, and zeroed: tails are left untouched.
+        let status = unsafe { get(buffer.as_mut_ptr().cast()) };
+        if status.code != 0 {
+            return None;
+        }
+        let bytes: &[u8] = bytemuck::cast_slice(&buffer);
+        let layout = sys::Layout::of(self.library.version());
+        let gpus: u32 = bytemuck::pod_read_unaligned(&bytes[layout.gpus..layout.gpus + 4]);
+        let rows = bytes[layout.rows..].chunks_exact(sys::GPU_ROW).take((gpus as usize).min(sys::GPU_ROWS));
+        let word = |row: &[u8], at: usize| bytemuck::pod_read_unaligned::<u64>(&row[at..at + 8]);
+        let read = |row: &[u8]| Reads {
+            total: word(row, sys::ROW_READS),
+            nvfs: word(row, sys::ROW_NVFS),
+            p2p: word(row, sys::ROW_P2P),
+            posix: word(row, sys::ROW_POSIX),
+        };
+        let ours = rows.clone().find(|row| uuid.is_some_and(|it| it == row[..16]));
+        if let Some(row) = ours {
+            return Some(read(row));
+        }
+        // In host memory, real libraries know no GPU and count no row: nothing is proven then.
+        rows.map(read).reduce(|sum, row| Reads {
+            total: sum.total + row.total,
+            nvfs: sum.nvfs + row.nvfs,
+            p2p: sum.p2p + row.p2p,
+            posix: sum.posix + row.posix,
+        })
+    }
+}
+
+/// The version of the driver's library, when it has been opened.
+pub fn describe(status: Status) -> String {
+    match status.code {
+        sys::CUDA_DRIVER_ERROR => format!("{}, CUresult {}", sys::describe(status.code), status.cuda),
+        code if code >= sys::BASE => sys::describe(code).into(),
+        code => std::io::Error::from_raw_os_error(code.abs()).to_string(),
+    }
+}
+
+/// Reads ranges of one local file into device memory through cuFile.
+#[derive(Debug)]
+pub struct DirectReader {
+    driver: &'static Driver,
+    file: RegisteredFile,
+    gpu: Gpu,
+    name: String,
+    threads: usize,
+    /// The slab that is registered: address and bytes. `Err`: that address could not be.
+    registered: Option<Result<u64, u64>>,
+}
+
+/// A file that cuFile knows.
+#[derive(Debug)]
+struct RegisteredFile {
+    driver: &'static Driver,
+    handle: sys::Handle,
+    _file: File, // cuFile reads its descriptor
+}
+
+// SAFETY: cuFile's handles may be used from any thread, several at a time.
+unsafe impl Send for RegisteredFile {}
+// SAFETY: as above.
+unsafe impl Sync for RegisteredFile {}
+
+impl Drop for RegisteredFile {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from cuFileHandleRegister, and no read is in flight.
+        unsafe { (self.driver.library.functions.cuFileHandleDeregister)(self.handle) };
+    }
+}
+
+impl RegisteredFile {
+    fn open(driver: &'static Driver, source: &Source) -> Result<Self> {
+        let file = source.file().ok_or_else(|| Error::Argument("cuFile reads local files alone".into()))?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        // O_DIRECT first, which nvidia-fs and peer to peer need; a plain descriptor where the file system has no such flag.
+        let reopened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+        let file = reopened.or_else(|_| File::open(&path)).map_err(|error| Error::io(source.name(), error))?;
+        let mut descriptor = sys::Descriptor {
+            kind: sys::HANDLE_TYPE_FD,
+            fd: sys::FdOrPointer { pointer: std::ptr::null_mut() },
+            operations: std::ptr::null(),
+        };
+        descriptor.fd.fd = file.as_raw_fd();
+        let mut handle: sys::Handle = std::ptr::null_mut();
+        // SAFETY: both structures live through the call; the descriptor lives as long as the handle.
+        let status = unsafe { (driver.library.functions.cuFileHandleRegister)(&mut handle, &mut descriptor) };
+        if status.code == 0 {
+            return Ok(Self { driver, handle, _file: file });
+        }
+        let hint = match status.code {
+            sys::HANDLE_NOT_REGISTERED => {
+                "; on ext4 and XFS, cuFile asks udev for the block device (/run/udev/data/bMAJOR:MINOR with \
+                 E:ID_FS_USAGE=filesystem), which containers and bare machines often lack: bind-mount /run/udev"
+            }
+            _ => "",
+        };
+        let message = format!("{}{hint}", describe(status));
+        Err(Error::CuFile { call: "cuFileHandleRegister", code: status.code, message })
+    }
+}
+
+impl DirectReader {
+    /// Opens the driver, once in a process, and registers the file.
+    ///
+    /// # Errors
+    /// Why cuFile refused: [`Error::Library`], [`Error::CuFile`], [`Error::Device`].
+    pub fn open(source: &Source, options: &IoOptions, gpu: &Gpu) -> Result<Self> {
+        gpu.backend().bind()?;
+        let driver = Driver::get(options.cufile_library.as_deref())?;
+        let file = RegisteredFile::open(driver, source)?;
+        let threads = posix::threads(options);
+        Ok(Self { driver, file, gpu: gpu.clone(), name: source.name().into(), threads, registered: None })
+    }
+
+    /// Reads every operation of `ranges` to its place in `slab`, on several threads, and enters them into the ledger.
+    ///
+    /// # Errors
+    /// [`Error::CuFile`] and [`Error::Io`] naming the operation; nothing is in flight when it returns.
+    pub fn read(&mut self, ranges: &[&RangePlan], slab: &DeviceBuffer, ledger: &Ledger) -> Result<()> {
+        self.gpu.backend().bind()?;
+        self.register(slab, ledger);
+        let tasks: Vec<(u64, u64, u64)> = ranges
+            .iter()
+            .flat_map(|range| {
+                let base = range.slab_offset.unwrap_or(0);
+                let start = range.read.start;
+                range.tasks.iter().map(move |task| (task.start, task.end - task.start, base + (task.start - start)))
+            })
+            .collect();
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (ops, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let work = || -> Result<()> {
+            self.gpu.backend().bind()?;
+            while !failed.load(Ordering::Relaxed) {
+                let Some(&task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                self.read_task(task, slab.address(), &ops, &bytes)
+                    .inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+            }
+            Ok(())
+        };
+
+        let uuid = self.gpu.properties().uuid;
+        let alone = READING.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.driver.reads(uuid);
+        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+            let threads = self.threads.min(tasks.len()).max(1);
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let joined = others
+                .into_iter()
+                .map(|it| it.join().unwrap_or_else(|_| Err(Error::Argument("a reading thread panicked".into()))));
+            [own].into_iter().chain(joined).collect()
+        });
+        let after = self.driver.reads(uuid);
+        drop(alone);
+
+        let ours = Count { ops: ops.into_inner(), bytes: bytes.into_inner() };
+        let counted = match (before, after) {
+            (Some(before), Some(after)) => Some(after.since(before)),
+            // The row of a GPU appears with its first read.
+            (None, Some(after)) if self.driver.counts => Some(after),
+            _ => None,
+        };
+        if ours.ops > 0 {
+            ledger.direct(&self.gpu.name(), ours, counted);
+        }
+        if counted.is_none() {
+            ledger
+                .remark(format!("libcufile {} does not count reads by path here", self.driver.library.version_text()));
+        } else if let (Some(why), true) = (self.driver.no_nvfs, counted.is_some_and(|it| it.posix > 0)) {
+            ledger.remark(why);
+        }
+        outcomes.into_iter().collect()
+    }
+
+    /// One operation, continued after short reads. The end of the file may lie inside it only where the plan widened it,
+    /// and the plan cuts at the file's end: then the source has shrunk.
+    fn read_task(
+        &self,
+        (offset, length, place): (u64, u64, u64),
+        slab: u64,
+        ops: &AtomicU64,
+        bytes: &AtomicU64,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < length {
+            let (size, from, to) = ((length - done) as usize, (offset + done) as i64, (place + done) as i64);
+            // SAFETY: the plan keeps `to + size` inside the slab, which the caller holds; the handle is registered.
+            let got = unsafe {
+                (self.driver.library.functions.cuFileRead)(self.file.handle, slab as *mut c_void, size, from, to)
+            };
+            ops.fetch_add(1, Ordering::Relaxed);
+            match u64::try_from(got) {
+                Ok(0) => {
+                    let what = format!("{size} bytes at {from} of {}", self.name);
+                    return Err(Error::io(what, "the file ended early: it is being changed"));
+                }
+                Ok(got) => {
+                    bytes.fetch_add(got, Ordering::Relaxed);
+                    done += got.min(length - done);
+                }
+                Err(_) => return Err(self.read_error(got, size, from)),
+            }
+        }
+        Ok(())
+    }
+
+    /// cuFileRead fails in two ways: -1 with errno, which may be a cuFile code, or a cuFile code below zero.
+    fn read_error(&self, got: isize, size: usize, from: i64) -> Error {
+        let code = match got {
+            -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+            other => c_int::try_from(-other).unwrap_or(0),
+        };
+        let what = format!("{size} bytes at {from} of {}", self.name);
+        if code < sys::BASE {
+            return Error::io(what, std::io::Error::from_raw_os_error(code));
+        }
+        Error::CuFile { call: "cuFileRead", code, message: format!("{} ({what})", sys::describe(code)) }
+    }
+
+    /// Registers the slab, once. A failure costs a copy inside cuFile and is noted.
+    fn register(&mut self, slab: &DeviceBuffer, ledger: &Ledger) {
+        let address = slab.address();
+        if matches!(self.registered, Some(Ok(known) | Err(known)) if known == address) {
+            return;
+        }
+        self.release();
+        // SAFETY: the slab is memory of the device; it is deregistered before it is freed.
+        let register = self.driver.library.functions.cuFileBufRegister;
+        let status = unsafe { register(address as *const c_void, slab.len() as usize, 0) };
+        self.registered = Some(match status.code {
+            0 | sys::MEMORY_ALREADY_REGISTERED => Ok(address),
+            _ => {
+                ledger.remark(format!("the slab could not be registered ({})", describe(status)));
+                Err(address)
+            }
+        });
+    }
+
+    /// Ends the registration of the slab, before it is freed.
+    pub fn release(&mut self) {
+        if let Some(Ok(address)) = self.registered.take() {
+            // SAFETY: the address was registered by `register`, and no read is in flight.
+            unsafe { (self.driver.library.functions.cuFileBufDeregister)(address as *const c_void) };
+        }
+    }
+}
+
+impl Drop for DirectReader {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
