@@ -1,142 +1,99 @@
-//! Page-locked memory on its way to the device, made once and reused.
+//! Page-locked buffers between the host's reads and the device: two to a reading thread, so that one is filled while
+//! the other is copied.
 
-use super::scatter;
-use crate::device::staging::{Staged, Staging};
-use crate::device::{DeviceBuffer, Event, Gpu, PinnedBuffer, Stream};
+use crate::device::{Event, Gpu, PinnedBuffer, Stream};
 use crate::error::Result;
-use crate::kernels::abi::ScatterEntry;
 
-/// What a reading thread owns: a stream, and two bounce buffers that it fills in turn.
+/// A reading thread's way to the device: a stream of its own and two bounce buffers, which grow to what is asked of them
+/// and are kept.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     stream: Stream,
-    bounces: [Bounce; 2],
-    /// The buffer that is filled next.
+    slots: [Slot; 2],
     turn: usize,
-    finished: Event,
+    /// The slot of the round's last copy.
+    last: Option<usize>,
 }
 
-/// A buffer, and when the last copy from it is done.
 #[derive(Debug)]
-struct Bounce {
+struct Slot {
     buffer: PinnedBuffer,
     copied: Event,
-    in_flight: bool,
+    /// Whether a copy out of the buffer may still be under way.
+    busy: bool,
+}
+
+impl Slot {
+    fn new(gpu: &Gpu) -> Result<Self> {
+        Ok(Self { buffer: gpu.alloc_pinned(0)?, copied: gpu.new_event()?, busy: false })
+    }
+
+    /// The buffer, once the copy out of it is done, with room for `bytes`.
+    fn free_buffer(&mut self, gpu: &Gpu, bytes: usize) -> Result<&mut PinnedBuffer> {
+        if self.busy {
+            self.copied.synchronize()?;
+            self.busy = false;
+        }
+        if self.buffer.len() < bytes {
+            self.buffer = gpu.alloc_pinned(0)?; // before the larger one is asked for
+            self.buffer = gpu.alloc_pinned(bytes.next_power_of_two())?;
+        }
+        Ok(&mut self.buffer)
+    }
 }
 
 impl Lane {
-    /// The lane in `slot`, made or made anew so that it holds `bytes`.
-    pub(super) fn of_size<'a>(slot: &'a mut Option<Self>, gpu: &Gpu, bytes: usize) -> Result<&'a mut Self> {
-        match slot.take().filter(|lane| lane.bounces[0].buffer.len() >= bytes) {
-            Some(lane) => Ok(slot.insert(lane)),
-            None => {
-                let bounce =
-                    || Ok(Bounce { buffer: gpu.alloc_pinned(bytes)?, copied: gpu.new_event()?, in_flight: false });
-                let bounces = [bounce()?, bounce()?];
-                Ok(slot.insert(Self { stream: gpu.new_stream()?, bounces, turn: 0, finished: gpu.new_event()? }))
-            }
-        }
+    /// A lane with empty buffers.
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
+        Ok(Self { stream: gpu.new_stream()?, slots: [Slot::new(gpu)?, Slot::new(gpu)?], turn: 0, last: None })
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    /// The lane's stream.
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Reached when all copies so far are done.
-    pub(super) fn finished(&self) -> &Event {
-        &self.finished
-    }
-
-    /// Fills a bounce buffer with `fill` and queues its copy to the slab.
-    pub(super) fn copy(
+    /// Fills a buffer through `fill` and queues its copy to the device at `address`; `ready` comes before the first copy
+    /// of a round.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` are device memory of this lane's device until the stream has been waited for.
+    pub(crate) unsafe fn send(
         &mut self,
-        slab: &DeviceBuffer,
-        offset: u64,
+        address: u64,
         bytes: usize,
+        ready: Option<&Event>,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let bounce = &mut self.bounces[self.turn];
-        self.turn = 1 - self.turn;
-        if bounce.in_flight {
-            bounce.copied.synchronize()?;
-            bounce.in_flight = false;
+        let gpu = self.stream.gpu().clone();
+        let slot = &mut self.slots[self.turn];
+        let buffer = slot.free_buffer(&gpu, bytes)?;
+        fill(&mut buffer[..bytes])?;
+        if let (None, Some(ready)) = (self.last, ready) {
+            self.stream.wait(ready)?;
         }
-        let part = &mut bounce.buffer[..bytes];
-        fill(part)?;
-        // SAFETY: the buffer is next written after `copied`, and freed after the stream is done: see Drop.
-        unsafe { self.stream.copy_to_device(slab, offset, part)? };
-        bounce.in_flight = true;
-        bounce.copied.record(&self.stream)
+        slot.busy = true;
+        // SAFETY: the target is the caller's promise; the buffer stays until `copied` was waited for, or the stream.
+        unsafe { gpu.backend().copy_to_device(self.stream.raw(), address, slot.buffer.as_ptr(), bytes)? };
+        slot.copied.record(&self.stream)?;
+        self.last = Some(self.turn);
+        self.turn ^= 1;
+        Ok(())
     }
 
-    /// Marks the end of this round's copies.
-    pub(super) fn finish(&self) -> Result<()> {
-        self.finished.record(&self.stream)
+    /// Ends a round: later work on `stream` waits for its copies.
+    pub(crate) fn end(&mut self, stream: Option<&Stream>) -> Result<()> {
+        match (self.last.take(), stream) {
+            // Copies of one stream are in order, so the last is enough.
+            (Some(last), Some(stream)) => stream.wait(&self.slots[last].copied),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Copies may still read the buffers. A failure is sticky and was or will be reported.
+        // The buffers go with the lane. A failure is sticky, and whoever uses the device next reports it.
         let _ = self.stream.gpu().backend().synchronize(self.stream.raw());
-    }
-}
-
-/// The buffer in which small ranges travel together.
-#[derive(Debug)]
-pub(super) struct Packed {
-    buffer: PinnedBuffer,
-    copied: Event,
-    /// What the last round left on the device until it was done, and its stream.
-    in_flight: Option<(Staged, DeviceBuffer, Stream)>,
-}
-
-impl Packed {
-    /// The buffer in `slot`, made or made anew so that it holds `bytes`.
-    pub(super) fn of_size<'a>(slot: &'a mut Option<Self>, gpu: &Gpu, bytes: usize) -> Result<&'a mut Self> {
-        match slot.take().filter(|packed| packed.buffer.len() >= bytes) {
-            Some(packed) => Ok(slot.insert(packed)),
-            None => {
-                let buffer = gpu.alloc_pinned(bytes)?;
-                Ok(slot.insert(Self { buffer, copied: gpu.new_event()?, in_flight: None }))
-            }
-        }
-    }
-
-    /// The host side, once the last copy from it is done.
-    pub(super) fn buffer(&mut self) -> Result<&mut [u8]> {
-        if self.in_flight.take().is_some() {
-            self.copied.synchronize()?;
-        }
-        Ok(&mut self.buffer)
-    }
-
-    /// Queues the copy of the filled part and its scatter into the slab.
-    pub(super) fn send(&mut self, entries: &[scatter::Entry], slab: &DeviceBuffer, stream: &Stream) -> Result<()> {
-        let bytes = entries.iter().map(|it| it.from + it.bytes).max().unwrap_or(0);
-        let device = stream.gpu().alloc(bytes as u64, stream, "small ranges")?;
-        let mut staging = Staging::default();
-        let place = |it: &scatter::Entry| ScatterEntry {
-            source: device.address() + it.from as u64,
-            target: slab.address() + it.to,
-            bytes: it.bytes as u64,
-        };
-        let slot = staging.push(&entries.iter().map(place).collect::<Vec<_>>());
-        let staged = staging.upload(stream, "places of small ranges")?;
-        // SAFETY: the buffer is next written after `copied`, and freed after the stream is done: see Drop.
-        unsafe { stream.copy_to_device(&device, 0, &self.buffer[..bytes])? };
-        self.copied.record(stream)?;
-        let address = staged.address(slot);
-        self.in_flight = Some((staged, device, stream.clone()));
-        scatter::launch(stream, address, entries.len())
-    }
-}
-
-impl Drop for Packed {
-    fn drop(&mut self) {
-        if let Some((_, _, stream)) = &self.in_flight {
-            // The copy may still read the buffer. A failure is sticky and was or will be reported.
-            let _ = stream.gpu().backend().synchronize(stream.raw());
-        }
     }
 }

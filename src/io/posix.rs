@@ -1,196 +1,298 @@
-//! Our own reads: into host memory, or through page-locked bounce buffers into device memory.
+//! Reads on a thread pool: into host memory as they are, into device memory through bounce buffers.
+//!
+//! Each thread takes the next task, reads it into one of its two page-locked buffers and queues the copy on a stream of
+//! its own; while that copy runs it reads the next task into the other buffer. No thread waits for a copy but to reuse
+//! its buffer, and the caller's stream waits for the last copy of each thread.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
 
-use rayon::prelude::*;
-
-use super::host::HostBytes;
-use super::pool::{Lane, Packed};
-use super::scatter;
+use super::pool::Lane;
 use super::source::Source;
-use crate::device::{DeviceBuffer, Stream};
+use crate::device::{Event, Gpu, Stream};
 use crate::error::{Error, Result};
 use crate::options::IoOptions;
-use crate::plan::RangePlan;
 
 /// The most threads that are chosen unasked: with 4 MiB operations, twelve reach 52 of the 55 GB/s of an H200's link, and
 /// sixteen no more.
 const MOST_THREADS: usize = 12;
+/// Requests to a remote store at a time: each waits for the network, not for a core.
+const REMOTE_THREADS: usize = 16;
 
-/// Reading threads: as asked for, else three quarters of the cores, since the rest of the process wants some.
+/// Threads that read a local file: as asked for, else three quarters of the cores, since the rest of the process wants
+/// some.
 pub(super) fn threads(options: &IoOptions) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     options.threads.unwrap_or((cores * 3).div_ceil(4).min(MOST_THREADS)).max(1)
 }
 
-/// Reads a source with `pread`, or an object store's ranged requests, on a pool of threads of its own.
+/// Threads that read a source which is not a local file.
+pub(super) fn remote_threads(options: &IoOptions) -> usize {
+    options.threads.unwrap_or(REMOTE_THREADS).max(1)
+}
+
+/// Where a task's bytes go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// A device address.
+    Device(u64),
+    /// Host memory.
+    Host(*mut u8),
+}
+
+/// One read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    /// First byte in the source.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) bytes: usize,
+    /// Where they go.
+    pub(crate) target: Target,
+}
+
+// SAFETY: the pointer is to memory that outlives the round and that this task alone writes: `Readers::start`'s contract.
+unsafe impl Send for Task {}
+// SAFETY: as above; each task is taken by one thread.
+unsafe impl Sync for Task {}
+
+/// The thread pool.
 #[derive(Debug)]
-pub(super) struct HostReader {
-    source: Arc<Source>,
-    task_size: u64,
-    threads: usize,
-    pool: Option<rayon::ThreadPool>,
-    /// One a thread: its stream and bounce buffers.
-    lanes: Vec<Mutex<Option<Lane>>>,
-    packed: Option<Packed>,
+pub(crate) struct Readers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    limit: usize,
 }
 
-/// One operation into the slab.
-#[derive(Debug, Clone)]
-struct Task {
-    file: Range<u64>,
-    slab_offset: u64,
+#[derive(Debug)]
+struct Shared {
+    gpu: Option<Gpu>,
+    state: Mutex<State>,
+    /// Threads wait here for a round.
+    wake: Condvar,
+    /// The caller waits here for its end.
+    idle: Condvar,
+    round: RwLock<Round>,
+    next: AtomicUsize,
+    stop: AtomicBool,
+    /// The streams of all lanes.
+    lanes: Mutex<Vec<Stream>>,
 }
 
-impl HostReader {
-    pub(super) fn new(source: Arc<Source>, options: &IoOptions) -> Self {
-        let threads = threads(options);
-        let lanes = (0..threads).map(|_| Mutex::new(None)).collect();
-        Self { source, task_size: options.task_size.max(1), threads, pool: None, lanes, packed: None }
+#[derive(Debug, Default)]
+struct State {
+    /// Threads that the round still asks for.
+    vacancies: usize,
+    /// Threads at work.
+    running: usize,
+    failure: Option<Error>,
+    quit: bool,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    source: Option<Arc<Source>>,
+    tasks: Vec<Task>,
+    /// What copies wait for, and the stream that waits for them.
+    order: Option<(Arc<Event>, Stream)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Readers {
+    /// A pool of at most `limit` threads, none of them started.
+    pub(crate) fn new(gpu: Option<Gpu>, limit: usize) -> Self {
+        let shared = Shared {
+            gpu,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            idle: Condvar::new(),
+            round: RwLock::default(),
+            next: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            lanes: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared), threads: Vec::new(), limit: limit.max(1) }
     }
 
-    fn pool(&mut self) -> Result<&rayon::ThreadPool> {
-        if self.pool.is_none() {
-            let builder = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
-            let pool = builder.thread_name(|at| format!("parquet-gpu-read-{at}")).build();
-            self.pool = Some(pool.map_err(|error| Error::io("threads for reading", error))?);
-        }
-        self.pool.as_ref().ok_or_else(|| Error::Argument("no reading threads".into()))
-    }
-
-    /// Reads ranges into host memory.
-    pub(super) fn read_to_host(&mut self, ranges: &[&RangePlan]) -> Result<HostBytes> {
-        let mut host = HostBytes::new(self.source.len());
-        if ranges.is_empty() {
-            return Ok(host);
-        }
-        let source = self.source.clone();
-        let mut buffers: Vec<Vec<u8>> =
-            ranges.iter().map(|it| vec![0; (it.read.end - it.read.start) as usize]).collect();
-        let mut tasks = Vec::new();
-        for (range, buffer) in ranges.iter().zip(&mut buffers) {
-            let mut rest = buffer.as_mut_slice();
-            for task in &range.tasks {
-                let (part, after) = rest.split_at_mut((task.end - task.start) as usize);
-                tasks.push((task.start, part));
-                rest = after;
-            }
-        }
-        let read = |(offset, part): &mut (u64, &mut [u8])| source.read_at(*offset, part);
-        match tasks.as_mut_slice() {
-            [only] => read(only)?, // no thread is worth it
-            many => self.pool()?.install(|| many.par_iter_mut().try_for_each(read))?,
-        }
-        for (range, buffer) in ranges.iter().zip(buffers) {
-            host.insert(range.read.start, buffer.into());
-        }
-        Ok(host)
-    }
-
-    /// Reads ranges into the slab; `stream` waits for the last byte, the host for the last read. Ranges shorter than
-    /// `small` travel together: one buffer, one copy, one scatter.
-    pub(super) fn read_to_device(
+    /// Starts reading `tasks`, which come back empty. Copies to the device come after the event and before later work on
+    /// the stream of `order`.
+    ///
+    /// # Safety
+    /// Every task's target is valid and used by nobody else until [`Running::finish`] has returned, for device targets
+    /// until the stream has reached what `finish` queued on it. The result is not leaked.
+    pub(crate) unsafe fn start(
         &mut self,
-        ranges: &[&RangePlan],
-        slab: &DeviceBuffer,
-        stream: &Stream,
-        small: u64,
-    ) -> Result<()> {
-        let small = small.min(self.task_size);
-        let is_small = |range: &&&RangePlan| range.read.end - range.read.start < small;
-        let (little, large): (Vec<&RangePlan>, Vec<&RangePlan>) = ranges.iter().partition(is_small);
-        let task = |range: &RangePlan, file: &Range<u64>| Task {
-            file: file.clone(),
-            slab_offset: range.slab_offset.unwrap_or(0) + (file.start - range.read.start),
-        };
-        let tasks: Vec<Task> = large.iter().flat_map(|it| it.tasks.iter().map(|file| task(it, file))).collect();
-        let little: Vec<Task> = little.iter().map(|it| task(it, &it.read)).collect();
-        self.read_packed(&little, slab, stream)?;
-        self.read_bounced(&tasks, slab, stream)
+        source: &Arc<Source>,
+        tasks: &mut Vec<Task>,
+        order: Option<(Arc<Event>, Stream)>,
+    ) -> Result<Running<'_>> {
+        let wanted = tasks.len().min(self.limit);
+        self.spawn(wanted)?;
+        {
+            let mut round = self.shared.round.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut round.tasks, tasks);
+            round.source = Some(source.clone());
+            round.order = order;
+        }
+        self.shared.next.store(0, Ordering::Relaxed);
+        self.shared.stop.store(false, Ordering::Relaxed);
+        lock(&self.shared.state).vacancies = wanted.min(self.threads.len());
+        self.shared.wake.notify_all();
+        Ok(Running { readers: self })
     }
 
-    /// Large ranges, through bounce buffers: a thread reads into one while the copy from its other is under way.
-    fn read_bounced(&mut self, tasks: &[Task], slab: &DeviceBuffer, stream: &Stream) -> Result<()> {
-        if tasks.is_empty() {
-            return Ok(());
+    fn spawn(&mut self, wanted: usize) -> Result<()> {
+        while self.threads.len() < wanted {
+            let shared = self.shared.clone();
+            let name = format!("pqgpu-io-{}", self.threads.len());
+            match std::thread::Builder::new().name(name).spawn(move || shared.work()) {
+                Ok(thread) => self.threads.push(thread),
+                Err(_) if !self.threads.is_empty() => break, // fewer threads read the same
+                Err(error) => return Err(Error::io("with a thread of its own", error)),
+            }
         }
-        let bytes = tasks.iter().map(|it| it.file.end - it.file.start).max().unwrap_or(0) as usize;
-        let gpu = stream.gpu().clone();
-        // Earlier work on the slab, such as the batch before this one.
-        let free = gpu.new_event()?;
-        free.record(stream)?;
-        self.pool()?;
-        let (Some(pool), source, lanes) = (&self.pool, &self.source, &self.lanes) else { return Ok(()) };
-        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let work = |at: usize| -> Result<()> {
-            if at >= tasks.len() {
-                return Ok(()); // fewer operations than threads
+        Ok(())
+    }
+
+    /// Waits until no copy is under way on any lane.
+    pub(crate) fn drain(&self) {
+        for stream in lock(&self.shared.lanes).iter() {
+            // A failure is sticky, and whoever uses the device next reports it.
+            let _ = stream.gpu().backend().synchronize(stream.raw());
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        lock(&self.shared.state).quit = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic was reported by the round that it happened in
+        }
+    }
+}
+
+/// A round under way. Dropped, it stops the threads and waits for them.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    readers: &'a Readers,
+}
+
+impl Running<'_> {
+    /// Waits until every byte has been read, and the copies are queued.
+    ///
+    /// # Errors
+    /// The first one; then no copy is under way any more.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.wait()
+    }
+
+    fn wait(&self) -> Result<()> {
+        let shared = &self.readers.shared;
+        let mut state = lock(&shared.state);
+        while state.running > 0 || state.vacancies > 0 {
+            state = shared.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let failure = state.failure.take();
+        drop(state);
+        {
+            let mut round = shared.round.write().unwrap_or_else(PoisonError::into_inner);
+            round.tasks.clear();
+            round.source = None;
+            round.order = None;
+        }
+        failure.map_or(Ok(()), |error| {
+            self.readers.drain();
+            Err(error)
+        })
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.readers.shared.stop.store(true, Ordering::Relaxed);
+        // After `finish` this finds nothing left to wait for; without it the caller has an error of its own.
+        let _ = self.wait();
+    }
+}
+
+impl Shared {
+    /// What a thread does until the pool goes.
+    fn work(&self) {
+        let mut lane = None;
+        loop {
+            {
+                let mut state = lock(&self.state);
+                while state.vacancies == 0 && !state.quit {
+                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                if state.quit {
+                    return;
+                }
+                state.vacancies -= 1;
+                state.running += 1;
             }
-            let mut lane = lanes[at].lock().unwrap_or_else(PoisonError::into_inner);
-            let lane = Lane::of_size(&mut lane, &gpu, bytes)?;
-            lane.stream().wait(&free)?;
-            while !failed.load(Ordering::Relaxed) {
-                let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                lane.copy(slab, task.slab_offset, (task.file.end - task.file.start) as usize, |buffer| {
-                    source.read_at(task.file.start, buffer)
-                })?;
+            let turn = std::panic::AssertUnwindSafe(|| self.turn(&mut lane));
+            let result = std::panic::catch_unwind(turn)
+                .unwrap_or_else(|_| Err(Error::io("a range", "a reading thread panicked")));
+            let mut state = lock(&self.state);
+            if let Err(error) = result {
+                self.stop.store(true, Ordering::Relaxed);
+                state.failure.get_or_insert(error);
             }
-            lane.finish()
-        };
-        let outcomes =
-            pool.broadcast(|context| work(context.index()).inspect_err(|_| failed.store(true, Ordering::Relaxed)));
-        let outcome: Result<()> = outcomes.into_iter().collect();
-        for lane in lanes.iter().take(tasks.len()) {
-            if let Some(lane) = &*lane.lock().unwrap_or_else(PoisonError::into_inner) {
-                match &outcome {
-                    Ok(()) => stream.wait(lane.finished())?,
-                    // Nothing may write to the slab after an error is out. Its own failure is not the first.
-                    Err(_) => drop(gpu.backend().synchronize(lane.stream().raw())),
+            state.running -= 1;
+            if state.running == 0 && state.vacancies == 0 {
+                self.idle.notify_all();
+            }
+        }
+    }
+
+    /// A thread's part of a round.
+    fn turn(&self, lane: &mut Option<Lane>) -> Result<()> {
+        let round = self.round.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(source) = &round.source else { return Ok(()) };
+        let done = self.take_tasks(&round, source, lane);
+        let stream = round.order.as_ref().map(|(_, stream)| stream);
+        let ended = lane.as_mut().map_or(Ok(()), |lane| lane.end(stream));
+        done.and(ended)
+    }
+
+    fn take_tasks(&self, round: &Round, source: &Source, lane: &mut Option<Lane>) -> Result<()> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let Some(task) = round.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
+            match task.target {
+                Target::Host(address) => {
+                    // SAFETY: `start`'s contract: the memory is valid, initialised, and this task's alone.
+                    let target = unsafe { std::slice::from_raw_parts_mut(address, task.bytes) };
+                    source.read_at(task.offset, target)?;
+                }
+                Target::Device(address) => {
+                    let ready = round.order.as_ref().map(|(ready, _)| ready.as_ref());
+                    let lane = self.lane(lane)?;
+                    // SAFETY: `start`'s contract.
+                    unsafe { lane.send(address, task.bytes, ready, |buffer| source.read_at(task.offset, buffer))? };
                 }
             }
         }
-        outcome
+        Ok(())
     }
 
-    /// Small ranges: read side by side into one page-locked buffer, copied once, scattered by a kernel.
-    fn read_packed(&mut self, tasks: &[Task], slab: &DeviceBuffer, stream: &Stream) -> Result<()> {
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        let lengths: Vec<usize> = tasks.iter().map(|it| (it.file.end - it.file.start) as usize).collect();
-        let places: Vec<usize> = lengths
-            .iter()
-            .scan(0, |end, length| {
-                let place = *end;
-                *end = (place + length).next_multiple_of(scatter::ALIGN);
-                Some(place)
-            })
-            .collect();
-        let total = places.last().zip(lengths.last()).map_or(0, |(place, length)| place + length);
-        self.pool()?;
-        let packed = Packed::of_size(&mut self.packed, stream.gpu(), total)?;
-        let mut parts = Vec::with_capacity(tasks.len());
-        let mut rest = packed.buffer()?;
-        let mut start = 0;
-        for ((task, place), length) in tasks.iter().zip(&places).zip(&lengths) {
-            let (_, from) = rest.split_at_mut(place - start);
-            let (part, after) = from.split_at_mut(*length);
-            parts.push((task.file.start, part));
-            (rest, start) = (after, place + length);
-        }
-        let read = |(offset, part): &mut (u64, &mut [u8])| self.source.read_at(*offset, part);
-        match (parts.as_mut_slice(), &self.pool) {
-            ([only], _) | ([only], None) => read(only)?,
-            (many, Some(pool)) => pool.install(|| many.par_iter_mut().try_for_each(read))?,
-            (many, None) => many.iter_mut().try_for_each(read)?,
-        }
-        let entries: Vec<scatter::Entry> = tasks
-            .iter()
-            .zip(places.iter().zip(&lengths))
-            .map(|(task, (place, length))| scatter::Entry { from: *place, to: task.slab_offset, bytes: *length })
-            .collect();
-        packed.send(&entries, slab, stream)
+    fn lane<'a>(&self, lane: &'a mut Option<Lane>) -> Result<&'a mut Lane> {
+        let lane = match lane {
+            Some(lane) => lane,
+            None => {
+                let gpu = self.gpu.as_ref();
+                let new = Lane::new(gpu.ok_or_else(|| Error::Argument("a device address without a device".into()))?)?;
+                lock(&self.lanes).push(new.stream().clone());
+                lane.insert(new)
+            }
+        };
+        Ok(lane)
     }
 }

@@ -1,8 +1,8 @@
 //! Where bytes come from: a local file, memory, or an object store.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
-use std::os::unix::fs::FileExt;
+use std::io::{BufReader, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,8 +32,13 @@ impl Source {
     /// [`Error::NotFound`], with no credentials in its text.
     pub fn open(path_or_url: &str) -> Result<Self> {
         let refuse = |cause: crate::error::Cause| Error::NotFound { source_name: path_or_url.into(), cause };
-        let file = File::open(path_or_url).map_err(|error| refuse(error.into()))?;
+        // Without it, opening a FIFO waits for a writer. It changes nothing for files.
+        let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_or_url);
+        let file = opened.map_err(|error| refuse(error.into()))?;
         let metadata = file.metadata().map_err(|error| refuse(error.into()))?;
+        if metadata.is_dir() {
+            return Err(refuse("it is a directory".into()));
+        }
         if !metadata.is_file() {
             return Err(refuse("not a regular file".into()));
         }
@@ -68,6 +73,14 @@ impl Source {
         }
     }
 
+    /// A range of a source in memory, shared and not copied.
+    pub(super) fn slice(&self, range: &std::ops::Range<u64>) -> Option<Bytes> {
+        match &self.kind {
+            Kind::Memory(bytes) if range.end <= self.len => Some(bytes.slice(range.start as usize..range.end as usize)),
+            _ => None,
+        }
+    }
+
     /// Fills `target` from `offset`; blocks.
     ///
     /// # Errors
@@ -78,7 +91,13 @@ impl Source {
         let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| Error::io(what(), format!("the source has {} bytes", self.len)))?;
         match &self.kind {
-            Kind::Local(file) => file.read_exact_at(target, offset).map_err(|error| Error::io(what(), error)),
+            Kind::Local(file) => file.read_exact_at(target, offset).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => {
+                    let had = self.len;
+                    Error::io(what(), format!("the file ended early; it had {had} bytes when it was opened"))
+                }
+                _ => Error::io(what(), error),
+            }),
             Kind::Memory(bytes) => {
                 target.copy_from_slice(&bytes[offset as usize..end as usize]);
                 Ok(())
