@@ -1,6 +1,10 @@
 //! Plain values that say how to read. Each setter documents its cost.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 
 /// When cuFile is used, with the meaning that KvikIO gives the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,5 +127,226 @@ impl ReadOptions {
     pub fn with_batch_rows(mut self, rows: u64) -> Self {
         self.batch_rows = Some(rows);
         self
+    }
+}
+
+impl CompatMode {
+    /// The words that KvikIO accepts, in any case.
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "on" | "true" | "yes" | "1" => Ok(Self::On),
+            "off" | "false" | "no" | "0" => Ok(Self::Off),
+            _ => Err(format!("`{text}` is not a compat mode: auto, on or off")),
+        }
+    }
+}
+
+impl FromStr for CompatMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for CompatMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// Reads a size: bytes, or a number with `KiB`, `MiB`, `GiB`, `TiB`, `KB`, `MB`, `GB` or `TB`; `K`, `M`, `G` and `T` are
+/// binary.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim());
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(format!("`{text}` is not a size: 4096, 16KiB, 4MiB, 8GB")),
+    };
+    let wrong = || format!("`{text}` is not a size: 4096, 16KiB, 4MiB, 8GB");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(wrong);
+    }
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number * factor as f64;
+    if bytes.is_finite() && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+/// A setting: its names, its default and what it does. The README's table and the command's help say the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// The command's flag.
+    pub flag: &'static str,
+    /// Our environment variable.
+    pub variable: &'static str,
+    /// KvikIO's variable of the same setting, honoured when ours is not set; empty when it has none.
+    pub kvikio: &'static str,
+    /// The default, as it is written.
+    pub default: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// Every setting that the environment can make.
+pub const TABLE: &[Setting] = &[
+    setting(
+        "--compat",
+        "PARQUET_GPU_COMPAT",
+        "KVIKIO_COMPAT_MODE",
+        "auto",
+        "cuFile: auto prefers it, on never uses it, off insists on it",
+    ),
+    setting(
+        "--gds-threshold",
+        "PARQUET_GPU_GDS_THRESHOLD",
+        "KVIKIO_GDS_THRESHOLD",
+        "16KiB",
+        "ranges from this size go through cuFile",
+    ),
+    setting("--task-size", "PARQUET_GPU_TASK_SIZE", "KVIKIO_TASK_SIZE", "4MiB", "bytes of one I/O operation"),
+    setting("--threads", "PARQUET_GPU_THREADS", "KVIKIO_NTHREADS", "3/4 of the cores, at most 12", "threads that read"),
+    setting("--memory", "PARQUET_GPU_MEMORY", "", "80 % of what is free", "device memory that one scan may hold"),
+    setting("--batch-rows", "PARQUET_GPU_BATCH_ROWS", "", "as many as fit", "rows of a batch, in whole row groups"),
+    setting("--merge-gap", "PARQUET_GPU_MERGE_GAP", "", "64KiB", "ranges with a smaller gap are read as one"),
+    setting("--merge-waste", "PARQUET_GPU_MERGE_WASTE", "", "1MiB", "gaps that one read may hold"),
+    setting(
+        "--require-gds",
+        "PARQUET_GPU_REQUIRE_GDS",
+        "",
+        "false",
+        "fail unless every byte provably went to the GPU directly",
+    ),
+    setting("--cufile-library", "PARQUET_GPU_CUFILE_LIBRARY", "", "the one that is found", "the libcufile to load"),
+];
+
+const fn setting(
+    flag: &'static str,
+    variable: &'static str,
+    kvikio: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> Setting {
+    Setting { flag, variable, kvikio, default, meaning }
+}
+
+impl ReadOptions {
+    /// The defaults, changed by what the environment says: our variables first, then KvikIO's.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the variable whose value cannot be read.
+    pub fn from_env() -> Result<Self> {
+        Self::from_lookup(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
+    }
+
+    /// As [`from_env`](Self::from_env), from any source of variables.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env).
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        fn read<T>(
+            lookup: &impl Fn(&str) -> Option<String>,
+            flag: &str,
+            parse: impl Fn(&str) -> Result<T, String>,
+        ) -> Result<Option<T>> {
+            let setting = TABLE.iter().find(|it| it.flag == flag);
+            let names = setting.map_or([""; 2], |it| [it.variable, it.kvikio]);
+            let found = names.iter().filter(|it| !it.is_empty()).find_map(|name| Some((name, lookup(name)?)));
+            found.map(|(name, text)| parse(&text).map_err(|why| Error::Argument(format!("{name}: {why}")))).transpose()
+        }
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
+        let threads = |text: &str| match number(text)? {
+            0 => Err("at least one thread".to_string()),
+            some => usize::try_from(some).map_err(|error| error.to_string()),
+        };
+        let flag = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Ok(true),
+            "0" | "false" | "no" | "off" => Ok(false),
+            _ => Err(format!("`{text}` is neither true nor false")),
+        };
+        let mut options = Self::default();
+        let io = &mut options.io;
+        read(&lookup, "--compat", CompatMode::parse)?.inspect(|it| io.compat_mode = *it);
+        read(&lookup, "--gds-threshold", parse_size)?.inspect(|it| io.gds_threshold = *it);
+        read(&lookup, "--task-size", parse_size)?.inspect(|it| io.task_size = *it);
+        read(&lookup, "--merge-gap", parse_size)?.inspect(|it| io.merge_gap = *it);
+        read(&lookup, "--merge-waste", parse_size)?.inspect(|it| io.merge_waste = *it);
+        read(&lookup, "--require-gds", flag)?.inspect(|it| io.require_gds = *it);
+        io.threads = read(&lookup, "--threads", threads)?;
+        io.cufile_library = read(&lookup, "--cufile-library", |text| Ok(PathBuf::from(text)))?;
+        options.memory = read(&lookup, "--memory", parse_size)?;
+        options.batch_rows = read(&lookup, "--batch-rows", number)?;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("16KiB", 16 << 10),
+            (" 4 MiB ", 4 << 20),
+            ("8GB", 8_000_000_000),
+            ("1.5k", 1536),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "KiB", "-1", "4XB", "99999999999999999999", "20000000TiB"] {
+            parse_size(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn our_variables_come_before_kvikio_s() {
+        let lookup = |name: &str| match name {
+            "KVIKIO_NTHREADS" => Some("3".into()),
+            "KVIKIO_COMPAT_MODE" => Some("YES".into()),
+            "KVIKIO_TASK_SIZE" => Some("8192".into()),
+            "PARQUET_GPU_TASK_SIZE" => Some("1MiB".into()),
+            _ => None,
+        };
+        let options = ReadOptions::from_lookup(lookup).expect("all readable");
+        assert_eq!(
+            (options.io.threads, options.io.compat_mode, options.io.task_size),
+            (Some(3), CompatMode::On, 1 << 20)
+        );
+        let wrong = ReadOptions::from_lookup(|name| (name == "KVIKIO_NTHREADS").then(|| "many".into()));
+        assert!(wrong.expect_err("not a number").to_string().contains("KVIKIO_NTHREADS"));
+    }
+
+    #[test]
+    fn the_table_states_the_defaults() {
+        let io = IoOptions::default();
+        for (flag, value) in [
+            ("--gds-threshold", io.gds_threshold),
+            ("--task-size", io.task_size),
+            ("--merge-gap", io.merge_gap),
+            ("--merge-waste", io.merge_waste),
+        ] {
+            let setting = TABLE.iter().find(|it| it.flag == flag).expect(flag);
+            assert_eq!(parse_size(setting.default), Ok(value), "{flag}");
+        }
     }
 }

@@ -1,1 +1,217 @@
 //! Which row groups can hold matching rows, by their statistics.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Scalar, StringArray, UInt64Array};
+use arrow::compute::kernels::cmp;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::DataType;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::errors::Result as ParquetResult;
+
+use crate::error::{Error, Place, Result};
+use crate::footer::Footer;
+use crate::guard;
+
+/// Comparisons of top-level columns with literals, all of which must hold: `a >= 5 AND b = 'x' AND c IS NOT NULL`.
+///
+/// It prunes row groups; it does not filter rows. A row group stays unless its statistics rule out every row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    terms: Vec<Term>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    column: String,
+    test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    Compare(Comparison, String),
+    IsNull,
+    IsNotNull,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Two-character operators come first, so that `<=` is not taken for `<`.
+const OPERATORS: [(&str, Comparison); 8] = [
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("!=", Comparison::NotEqual),
+    ("<>", Comparison::NotEqual),
+    ("==", Comparison::Equal),
+    ("=", Comparison::Equal),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+impl FromStr for Filter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let terms = split_outside_quotes(text, " and ").into_iter().map(term).collect::<Result<_, _>>()?;
+        Ok(Self { terms })
+    }
+}
+
+/// The parts of a text between separators (lower case, compared in any case) that stand outside quotes.
+fn split_outside_quotes<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
+    let mut parts = Vec::new();
+    let (mut start, mut quoted) = (0, false);
+    for (at, it) in text.char_indices() {
+        if it == '\'' {
+            quoted = !quoted;
+        } else if !quoted && at >= start {
+            let found = text.get(at..at + separator.len()).is_some_and(|it| it.eq_ignore_ascii_case(separator));
+            if found {
+                parts.push(&text[start..at]);
+                start = at + separator.len();
+            }
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn term(text: &str) -> Result<Term, String> {
+    let text = text.trim();
+    for (words, test) in [(" is not null", Test::IsNotNull), (" is null", Test::IsNull)] {
+        let at = text.len().checked_sub(words.len());
+        if let Some(column) = at.filter(|at| text.get(*at..).is_some_and(|it| it.eq_ignore_ascii_case(words))) {
+            return Ok(Term { column: text[..column].trim().to_string(), test });
+        }
+    }
+    let found = text.char_indices().find_map(|(at, _)| {
+        let (operator, comparison) = OPERATORS.iter().find(|(operator, _)| text[at..].starts_with(operator))?;
+        Some((text[..at].trim(), *comparison, text[at + operator.len()..].trim()))
+    });
+    match found {
+        Some((column, comparison, literal)) if !column.is_empty() && !literal.is_empty() => {
+            let bare = literal.strip_prefix('\'').and_then(|it| it.strip_suffix('\'')).unwrap_or(literal);
+            Ok(Term { column: column.to_string(), test: Test::Compare(comparison, bare.replace("''", "'")) })
+        }
+        _ => Err(format!("`{text}` is not a filter: COLUMN OP LITERAL, COLUMN IS [NOT] NULL")),
+    }
+}
+
+impl Filter {
+    /// The row groups that may hold matching rows, ascending.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a column that is not there or a literal that its type cannot hold.
+    pub fn row_groups(&self, footer: &Footer) -> Result<Vec<usize>> {
+        let mut kept = vec![true; footer.metadata().num_row_groups()];
+        for term in &self.terms {
+            for (kept, may) in kept.iter_mut().zip(term.may_match(footer)?) {
+                *kept &= may;
+            }
+        }
+        Ok(kept.iter().enumerate().filter(|(_, kept)| **kept).map(|(at, _)| at).collect())
+    }
+}
+
+impl Term {
+    /// For each row group, whether its statistics leave room for a matching row.
+    fn may_match(&self, footer: &Footer) -> Result<Vec<bool>> {
+        let schema = footer.schema();
+        let field = schema
+            .field_with_name(&self.column)
+            .map_err(|_| Error::Argument(format!("there is no column {} to filter by", self.column)))?;
+        if field.data_type().is_nested() {
+            return Err(Error::Argument(format!("column {} is nested: it has no order", self.column)));
+        }
+        let evaluate = || -> ParquetResult<Vec<Option<bool>>> {
+            let metadata = footer.metadata();
+            let parquet_schema = metadata.file_metadata().schema_descr();
+            let converter = StatisticsConverter::try_new(&self.column, schema, parquet_schema)?
+                .with_missing_null_counts_as_zero(false);
+            let groups = metadata.row_groups();
+            match &self.test {
+                Test::Compare(comparison, literal) => {
+                    let (least, most) = (converter.row_group_mins(groups)?, converter.row_group_maxes(groups)?);
+                    compare(*comparison, literal, field.data_type(), &least, &most)
+                }
+                null => {
+                    let nulls: UInt64Array = converter.row_group_null_counts(groups)?;
+                    let rows = groups.iter().map(|it| u64::try_from(it.num_rows()).unwrap_or(u64::MAX));
+                    let wants_null = *null == Test::IsNull;
+                    let may =
+                        |(nulls, rows): (Option<u64>, u64)| nulls.map(|it| if wants_null { it > 0 } else { it < rows });
+                    Ok(nulls.iter().zip(rows).map(may).collect())
+                }
+            }
+        };
+        let outcome = guard::catch(evaluate).map_err(|error| match error {
+            parquet::errors::ParquetError::ArrowError(message) => {
+                Error::Argument(format!("column {} cannot be compared with this literal: {message}", self.column))
+            }
+            other => Error::from_parquet(Place { column: Some(self.column.clone()), ..Place::default() }, other),
+        })?;
+        // What is not known may match.
+        Ok(outcome.into_iter().map(|it| it.unwrap_or(true)).collect())
+    }
+}
+
+/// `None` where a row group states no least or greatest value.
+fn compare(
+    comparison: Comparison,
+    literal: &str,
+    data_type: &DataType,
+    least: &ArrayRef,
+    most: &ArrayRef,
+) -> ParquetResult<Vec<Option<bool>>> {
+    let text: ArrayRef = Arc::new(StringArray::from(vec![literal]));
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let literal = Scalar::new(cast_with_options(&text, data_type, &strict)?);
+    let test = |array: &ArrayRef,
+                with: fn(
+        &dyn arrow::array::Datum,
+        &dyn arrow::array::Datum,
+    ) -> Result<BooleanArray, arrow::error::ArrowError>| {
+        with(array, &literal).map(|it| it.iter().collect::<Vec<_>>())
+    };
+    let both = |one: Vec<Option<bool>>, other: Vec<Option<bool>>| -> Vec<Option<bool>> {
+        one.into_iter().zip(other).map(|(one, other)| Some(one? && other?)).collect()
+    };
+    Ok(match comparison {
+        Comparison::Equal => both(test(least, cmp::lt_eq)?, test(most, cmp::gt_eq)?),
+        // Statistics of strings may be cut short, so equal ones do not mean that all values are.
+        Comparison::NotEqual => vec![None; least.len()],
+        Comparison::Less => test(least, cmp::lt)?,
+        Comparison::LessOrEqual => test(least, cmp::lt_eq)?,
+        Comparison::Greater => test(most, cmp::gt)?,
+        Comparison::GreaterOrEqual => test(most, cmp::gt_eq)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_read() {
+        let filter: Filter = "a >= 5 AND b = 'x and y''s' and c is not NULL".parse().expect("a filter");
+        let expected = [
+            ("a", Test::Compare(Comparison::GreaterOrEqual, "5".into())),
+            ("b", Test::Compare(Comparison::Equal, "x and y's".into())),
+            ("c", Test::IsNotNull),
+        ];
+        let expected = expected.map(|(column, test)| Term { column: column.into(), test });
+        assert_eq!(filter.terms, expected);
+        for wrong in ["", "a", "a >", "> 5", "a >= 5 and"] {
+            wrong.parse::<Filter>().expect_err(wrong);
+        }
+    }
+}

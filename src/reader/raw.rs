@@ -11,9 +11,13 @@ use crate::io::source::Source;
 use crate::options::ReadOptions;
 use crate::plan::{self, Context, RangePlan};
 
+/// Bytes that are compared at a time.
+const VERIFY_PIECE: usize = 16 << 20;
+
 /// Reads one file raw, as often as asked, into the same device memory; on the CPU device into host memory.
 #[derive(Debug)]
 pub struct RawReader {
+    source: Arc<Source>,
     range: RangePlan,
     fetcher: Fetcher,
     target: Option<(DeviceBuffer, Stream)>,
@@ -47,8 +51,8 @@ impl RawReader {
         });
         let target = target.transpose()?;
         let ledger = Arc::new(Ledger::default());
-        let fetcher = Fetcher::new(source, options.io.clone(), gpu, ledger.clone());
-        Ok(Self { range, fetcher, target, ledger })
+        let fetcher = Fetcher::new(source.clone(), options.io.clone(), gpu, ledger.clone());
+        Ok(Self { source, range, fetcher, target, ledger })
     }
 
     /// Reads the file once. The time runs until the last byte is in device memory; a first call also makes threads,
@@ -65,6 +69,29 @@ impl RawReader {
         }
         fetched?;
         Ok(start.elapsed())
+    }
+
+    /// Compares what is on the device with the source, byte by byte. `Some`: the first offset that differs. On the CPU
+    /// device there is nothing to compare: its bytes are not kept.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Device`](crate::Error::Device).
+    pub fn verify(&self) -> Result<Option<u64>> {
+        let Some((slab, stream)) = &self.target else { return Ok(None) };
+        let mut device = vec![0; VERIFY_PIECE];
+        let mut file = vec![0; VERIFY_PIECE];
+        for piece in plan::split(&self.range.bytes, VERIFY_PIECE as u64) {
+            let bytes = (piece.end - piece.start) as usize;
+            let offset = self.range.slab_offset.unwrap_or(0) + (piece.start - self.range.read.start);
+            // SAFETY: the target is not touched before the stream has been synchronised.
+            unsafe { stream.copy_to_host(&mut device[..bytes], slab, offset)? };
+            stream.synchronize()?;
+            self.source.read_at(piece.start, &mut file[..bytes])?;
+            if let Some(at) = device[..bytes].iter().zip(&file[..bytes]).position(|(ours, theirs)| ours != theirs) {
+                return Ok(Some(piece.start + at as u64));
+            }
+        }
+        Ok(None)
     }
 
     /// Bytes of the file.

@@ -1,2 +1,69 @@
-//! The command `pqgpu`.
-fn main() {}
+//! The command `pqgpu`: scans Parquet files into GPU memory, and says which path every byte took.
+
+mod args;
+mod doctor;
+mod plan;
+mod read;
+mod report;
+mod scan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use parquet_gpu::Error;
+
+use args::{Args, Command};
+
+/// How a run ended; the worst of several files counts, in the order given here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Status {
+    /// Everything was done.
+    Done,
+    /// `--require-gds` was not met.
+    GdsNotMet,
+    /// `--verify` found a difference.
+    Differs,
+    /// Something failed.
+    Failed,
+    /// The command line makes no sense.
+    Usage,
+}
+
+impl Status {
+    fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::GdsNotMet => 3,
+            Self::Differs => 4,
+        }
+    }
+
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Argument(_) => Self::Usage,
+            Error::GdsRequired { .. } => Self::GdsNotMet,
+            _ => Self::Failed,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // A closed pipe ends the command quietly, as it ends every other.
+    // SAFETY: it runs before any thread is made, and SIG_DFL is a valid handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let args = Args::parse(); // exits with 2 itself
+    let outcome = match &args.command {
+        Command::Scan(it) => scan::run(it),
+        Command::Plan(it) => plan::run(it),
+        Command::Read(it) => read::run(it),
+        Command::Doctor(it) => doctor::run(it),
+        Command::OpenCufile => doctor::open_cufile(),
+    };
+    let status = outcome.unwrap_or_else(|error| {
+        eprintln!("pqgpu: {error}");
+        Status::of(&error)
+    });
+    ExitCode::from(status.code())
+}

@@ -1,0 +1,67 @@
+//! `pqgpu plan`.
+
+use std::sync::Arc;
+
+use parquet_gpu::Result;
+use parquet_gpu::io::Source;
+use parquet_gpu::plan::{BatchPlan, Route, ScanPlan};
+use serde_json::{Value, json};
+
+use crate::Status;
+use crate::args::Plan;
+use crate::report;
+
+pub fn run(args: &Plan) -> Result<Status> {
+    let options = args.common.options()?;
+    let device = args.common.open_device()?;
+    let outcome = Source::open(&args.source).and_then(|source| {
+        let (builder, ..) = args.selection.builder(Arc::new(source), device, options)?;
+        builder.plan()
+    });
+    match outcome {
+        Ok(plan) if args.common.json => println!("{}", object(&args.source, &plan)),
+        Ok(plan) => print!("{}\n{plan}", report::line(&args.source)),
+        Err(error) if args.common.json => {
+            println!("{}", report::failure(&args.source, &error));
+            return Ok(Status::of(&error));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(Status::Done)
+}
+
+fn object(file: &str, plan: &ScanPlan) -> Value {
+    json!({ "file": file, "leaves": plan.leaves, "batches": plan.batches.iter().map(batch).collect::<Vec<_>>() })
+}
+
+fn batch(batch: &BatchPlan) -> Value {
+    let ranges = batch.ranges.iter().map(|it| {
+        json!({
+            "offset": it.read.start,
+            "bytes": it.read.end - it.read.start,
+            "wasted": it.wasted,
+            "route": if it.route == Route::Direct { "direct" } else { "host" },
+            "reason": it.reason.to_string(),
+            "slab_offset": it.slab_offset,
+            "tasks": it.tasks.len(),
+        })
+    });
+    let chunks = batch.chunks.iter().map(|it| {
+        json!({
+            "row_group": it.row_group,
+            "leaf": it.leaf,
+            "offset": it.bytes.start,
+            "bytes": it.bytes.end - it.bytes.start,
+            "slab_offset": it.slab_offset,
+            "on_cpu": it.on_cpu,
+        })
+    });
+    json!({
+        "row_groups": batch.row_groups.iter().map(|it| it.index).collect::<Vec<_>>(),
+        "rows": batch.rows,
+        "slab_bytes": batch.slab_bytes,
+        "memory": batch.memory,
+        "ranges": ranges.collect::<Vec<_>>(),
+        "chunks": chunks.collect::<Vec<_>>(),
+    })
+}
