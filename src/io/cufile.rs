@@ -49,14 +49,14 @@ impl Driver {
     }
 
     fn open(named: Option<&Path>) -> Result<Self, (c_int, String)> {
-        // Without it, cuFileDriverOpen of 1.16 to 1.20 never returns.
-        if !Path::new("/proc/modules").exists() {
-            return Err((0, "/proc/modules is not there, and libcufile waits for it for ever; mount /proc".into()));
-        }
         let library = CuFile::find(named).map_err(|error| match error {
             Error::Library { message, .. } => (0, message),
             other => (0, other.to_string()),
         })?;
+        if sys::hangs_without_modules(library.version()) && !Path::new("/proc/modules").exists() {
+            let message = "/proc/modules is not there, and this libcufile waits for it for ever; mount /proc";
+            return Err((0, message.into()));
+        }
         if std::env::var_os("CUFILE_LOGFILE_PATH").is_none() {
             // SAFETY: no other thread of ours reads or writes the environment; the driver opens once in a process.
             // Without it, libcufile writes cufile.log into the working directory.
@@ -160,12 +160,20 @@ impl Drop for RegisteredFile {
 }
 
 impl RegisteredFile {
+    /// Registers a file: with O_DIRECT, which nvidia-fs and peer to peer need, else as a plain descriptor, which is all
+    /// that some file systems and cuFile's own POSIX path take.
     fn open(driver: &'static Driver, source: &Source) -> Result<Self> {
         let file = source.file().ok_or_else(|| Error::Argument("cuFile reads local files alone".into()))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        // O_DIRECT first, which nvidia-fs and peer to peer need; a plain descriptor where the file system has no such flag.
-        let reopened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
-        let file = reopened.or_else(|_| File::open(&path)).map_err(|error| Error::io(source.name(), error))?;
+        let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+        if let Ok(file) = direct.map_err(drop).and_then(|file| Self::register(driver, file).map_err(drop)) {
+            return Ok(file);
+        }
+        let plain = File::open(&path).map_err(|error| Error::io(source.name(), error))?;
+        Self::register(driver, plain)
+    }
+
+    fn register(driver: &'static Driver, file: File) -> Result<Self> {
         let mut descriptor = sys::Descriptor {
             kind: sys::HANDLE_TYPE_FD,
             fd: sys::FdOrPointer { pointer: std::ptr::null_mut() },

@@ -275,9 +275,10 @@ impl PathReport {
                 "cuFile's count and ours differ; something else in this process uses cuFile".to_string()
             }
         };
-        match self.remarks.is_empty() {
+        let reasons: Vec<&str> = self.remarks.iter().chain(self.fallbacks.keys()).map(String::as_str).collect();
+        match reasons.is_empty() {
             true => sentence,
-            false => format!("{sentence}: {}", self.remarks.join("; ")),
+            false => format!("{sentence}: {}", reasons.join("; ")),
         }
     }
 }

@@ -227,6 +227,12 @@ impl CuFile {
     }
 }
 
+/// Whether `cuFileDriverOpen` of this version never returns where `/proc/modules` is missing: 1.16 to 1.20 do so, later
+/// ones and those that do not say their version may.
+pub fn hangs_without_modules(version: c_int) -> bool {
+    version == 0 || version >= 1160
+}
+
 /// The name and meaning of a code of 5000 and up.
 pub fn describe(code: c_int) -> &'static str {
     match code - BASE {

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use parquet_gpu::Result;
-use parquet_gpu::sys::cufile::CuFile;
 use parquet_gpu::sys::nvrtc::Nvrtc;
 use parquet_gpu::sys::search;
+use parquet_gpu::sys::{self, cufile::CuFile};
 use serde_json::json;
 
 use crate::Status;
@@ -93,7 +93,8 @@ pub fn open_cufile() -> Result<Status> {
         backend.bind()?;
     }
     let library = CuFile::find(None)?;
-    // SAFETY: it takes nothing; /proc/modules was looked for before this process was started.
+    // SAFETY: it takes nothing; doctor looked for /proc/modules before it started this process, and waits for it in vain
+    // for ten seconds at the most.
     let status = unsafe { (library.functions.cuFileDriverOpen)() };
     if status.code == 0 {
         return Ok(Status::Done);
@@ -109,7 +110,7 @@ fn modules() -> Finding {
             State::Missing,
             "/proc/modules",
             "absent",
-            "libcufile waits for it for ever, so it is not opened; mount /proc",
+            "libcufile from 1.16 waits for it for ever and is not opened; mount /proc",
         ),
     }
 }
@@ -206,7 +207,8 @@ fn cufile() -> Finding {
 /// Whether cuFile opens: tried in a process of its own, since some versions hang and all of them leave threads behind.
 fn opened() -> Finding {
     let name = "cuFile opens";
-    if !Path::new("/proc/modules").exists() || CuFile::find(None).is_err() {
+    let hangs = |it: CuFile| sys::cufile::hangs_without_modules(it.version()) && !Path::new("/proc/modules").exists();
+    if CuFile::find(None).map_or(true, hangs) {
         return finding(State::Missing, name, "not tried", "it takes libcufile and /proc/modules");
     }
     let child = std::env::current_exe().and_then(|path| {
