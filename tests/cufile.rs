@@ -1,0 +1,226 @@
+//! cuFile: the command reads through a scripted fake and through NVIDIA's own libraries, each in a process of its own,
+//! and accounts for every operation.
+//!
+//! `PARQUET_GPU_CUFILE_WHEELS` names the folder that `.ci/cufile-wheels` filled; without it the real libraries are
+//! skipped, with a line that says so.
+#![cfg(all(feature = "cli", feature = "emulated"))]
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The fake library. `cargo test` builds no cdylib of another package, so it is built here, into a folder of its own.
+fn fake() -> &'static Path {
+    static FAKE: OnceLock<PathBuf> = OnceLock::new();
+    FAKE.get_or_init(|| {
+        if let Some(path) = std::env::var_os("PARQUET_GPU_FAKE_CUFILE") {
+            return path.into();
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let target = root.join("target/fake-cufile");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "fake-cufile", "--target-dir"])
+            .arg(&target)
+            .current_dir(root)
+            // Flags of the run around this one, such as a sanitizer's, are not for the fake.
+            .env_remove("RUSTFLAGS")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        target.join("debug/libfake_cufile.so")
+    })
+}
+
+/// The command, where `/proc/modules` exists: without it some versions hang, and none of those is opened.
+fn command() -> Command {
+    let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/with-proc-modules");
+    let mut command = Command::new(wrapper);
+    command.arg(env!("CARGO_BIN_EXE_pqgpu"));
+    command.env_remove("PARQUET_GPU_COMPAT").env_remove("KVIKIO_COMPAT_MODE");
+    command
+}
+
+/// Reads a file raw. Exit status, and the JSON object.
+fn read(library: &Path, script: &str, file: &Path, arguments: &[&str]) -> (i32, Value) {
+    let output = command()
+        .args(["read", "--device", "emulated", "--json"])
+        .arg(file)
+        .args(arguments)
+        .env("PARQUET_GPU_CUFILE_LIBRARY", library)
+        .env("FAKE_CUFILE_SCRIPT", script)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().unwrap(), value)
+}
+
+fn ops(value: &Value, path: &str) -> u64 {
+    value["paths"][path]["ops"].as_u64().unwrap()
+}
+
+/// A file of random bytes in tmpfs, which every version reads.
+fn file(bytes: usize) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let mut state = 1u64;
+    let content: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(bytes)
+    .collect();
+    file.write_all(&content).unwrap();
+    file
+}
+
+/// 9 MiB and a bit: three operations, the last with an end that is no edge.
+const BYTES: usize = (9 << 20) + 123;
+
+/// What holds of every library, real or not: the bytes are right and each operation is accounted for once.
+fn every_library(library: &Path, script: &str) -> Value {
+    let file = file(BYTES);
+    let (status, value) = read(library, script, file.path(), &["--verify", "--compat", "off"]);
+    assert_eq!(status, 0, "{value}");
+    assert_eq!(value["verified"], true, "{value}");
+    let cufile: u64 = ["nvfs", "p2p", "cufile_posix", "unknown"].iter().map(|it| ops(&value, it)).sum();
+    assert_eq!((cufile, ops(&value, "host"), ops(&value, "unaccounted")), (3, 0, 0), "{value}");
+    value
+}
+
+#[test]
+fn every_version_of_the_fake() {
+    for version in ["1.15", "1.18", "1.19", "1.20"] {
+        let value = every_library(fake(), &format!("version={version};reads=nvfs,p2p,posix"));
+        assert_eq!(
+            (ops(&value, "nvfs"), ops(&value, "p2p"), ops(&value, "cufile_posix")),
+            (1, 1, 1),
+            "{version} {value}"
+        );
+        assert_eq!(value["verdict"], "mixed");
+    }
+    // Before 1.15 there are no statistics: never called direct.
+    let value = every_library(fake(), "version=1.14;reads=nvfs");
+    assert_eq!((ops(&value, "unknown"), &value["verdict"]), (3, &"unknown".into()));
+}
+
+#[test]
+fn the_libraries_from_pypi() {
+    let Some(wheels) = std::env::var_os("PARQUET_GPU_CUFILE_WHEELS").map(PathBuf::from) else {
+        println!("skipped: PARQUET_GPU_CUFILE_WHEELS is not set");
+        return;
+    };
+    for version in ["1.18.1.6", "1.20.0.107"] {
+        let library = wheels.join(version).join("nvidia/cu13/lib/libcufile.so.0");
+        let value = every_library(&library, "");
+        // In host memory they count no GPU's reads, so the path is not proven.
+        assert_eq!(value["verdict"], "unknown", "{value}");
+    }
+}
+
+#[test]
+fn a_gibibyte_is_256_operations() {
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    file.as_file().set_len(1 << 30).unwrap(); // sparse: what counts here are operations
+    let (status, value) = read(fake(), "version=1.15;reads=nvfs", file.path(), &["--require-gds"]);
+    assert_eq!((status, ops(&value, "nvfs"), ops(&value, "cufile_posix")), (0, 256, 0), "{value}");
+    assert_eq!((ops(&value, "unaccounted"), &value["verdict"]), (0, &"direct".into()));
+    assert_eq!(value["paths"]["nvfs"]["bytes"], 1u64 << 30);
+
+    let (status, value) = read(fake(), "version=1.20;reads=nvfs*253,posix*3,nvfs", file.path(), &["--require-gds"]);
+    assert_eq!((status, ops(&value, "nvfs"), ops(&value, "cufile_posix")), (3, 253, 3), "{value}");
+    assert_eq!((ops(&value, "unaccounted"), &value["verdict"]), (0, &"mixed".into()));
+}
+
+#[test]
+fn short_reads_continue_and_an_early_end_is_an_error() {
+    let file = file(BYTES);
+    let (status, value) = read(fake(), "version=1.15;reads=short,short,nvfs", file.path(), &["--verify"]);
+    assert_eq!((status, &value["verified"]), (0, &true.into()), "{value}");
+    assert_eq!((ops(&value, "nvfs"), ops(&value, "unaccounted")), (5, 0), "{value}");
+    let (status, value) = read(fake(), "version=1.15;reads=eof", file.path(), &[]);
+    assert_eq!((status, &value["error"]["kind"]), (1, &"io".into()), "{value}");
+}
+
+#[test]
+fn both_forms_of_errors_are_named() {
+    let file = file(BYTES);
+    for (script, name) in [
+        ("reads=error:5011", "CU_FILE_CUDA_DRIVER_ERROR"),
+        ("reads=errno:5022", "CU_FILE_INVALID_VALUE"),
+        ("reads=nvfs,error:5016", "CU_FILE_INVALID_MAPPING_SIZE"),
+        ("reads=errno:5", "os error 5"),
+        ("reads=error:13", "os error 13"),
+    ] {
+        let (status, value) = read(fake(), &format!("version=1.15;{script}"), file.path(), &[]);
+        assert_eq!(status, 1, "{value}");
+        assert!(value["error"]["message"].as_str().unwrap().contains(name), "{value}");
+    }
+}
+
+#[test]
+fn refusals_fall_back_or_fail_by_compat_mode() {
+    let file = file(BYTES);
+    for (script, why) in [
+        ("open=5001", "CU_FILE_DRIVER_NOT_INITIALIZED"),
+        ("handle=5027", "/run/udev/data"),
+        ("handle=5008", "CU_FILE_IO_NOT_SUPPORTED"),
+    ] {
+        let script = format!("version=1.15;{script}");
+        let (status, value) = read(fake(), &script, file.path(), &["--verify"]);
+        assert_eq!((status, ops(&value, "host"), &value["verified"]), (0, 3, &true.into()), "{value}");
+        let (reason, count) = value["fallbacks"].as_object().unwrap().iter().next().unwrap();
+        assert!(reason.contains(why) && *count == 3, "{value}");
+        let (status, _) = read(fake(), &script, file.path(), &["--require-gds"]);
+        assert_eq!(status, 3);
+        let (status, value) = read(fake(), &script, file.path(), &["--compat", "off"]);
+        assert!(status == 1 && value["error"]["message"].as_str().unwrap().contains(why), "{value}");
+        // `on` never opens the driver, so nothing is refused.
+        let (status, value) = read(fake(), &script, file.path(), &["--compat", "on"]);
+        assert_eq!((status, ops(&value, "host"), &value["fallbacks"]), (0, 3, &serde_json::json!({})), "{value}");
+    }
+    let (status, value) = read(Path::new("/nonexistent/libcufile.so"), "", file.path(), &["--compat", "off"]);
+    assert_eq!((status, &value["error"]["kind"]), (1, &"library".into()), "{value}");
+}
+
+#[test]
+fn a_descriptor_without_o_direct_is_tried_next() {
+    let value = every_library(fake(), "version=1.15;reads=posix;direct=5018");
+    assert_eq!(value["verdict"], "cpu_memory");
+}
+
+#[test]
+fn memory_that_cannot_be_registered_is_read_into_and_noted() {
+    let value = every_library(fake(), "version=1.15;reads=nvfs;buffer=5036");
+    assert!(value["remarks"][0].as_str().unwrap().contains("CU_FILE_GPU_MEMORY_PINNING_FAILED"), "{value}");
+    assert_eq!(value["verdict"], "direct");
+}
+
+#[test]
+fn reads_of_others_are_unaccounted_and_ours_are_not_called_direct() {
+    let file = file(BYTES);
+    let (status, value) = read(fake(), "version=1.20;reads=posix,nvfs;foreign=1", file.path(), &["--require-gds"]);
+    assert_eq!((status, ops(&value, "unaccounted"), &value["verdict"]), (3, 3, &"unaccounted".into()), "{value}");
+    assert_eq!((ops(&value, "cufile_posix"), ops(&value, "nvfs")), (1, 2), "{value}");
+    // Reads that cuFile does not know of.
+    let (_, value) = read(fake(), "version=1.20;reads=uncounted,nvfs", file.path(), &[]);
+    assert_eq!((ops(&value, "nvfs"), ops(&value, "unaccounted")), (2, 1), "{value}");
+}
+
+#[test]
+fn statistics_that_somebody_turned_off_prove_nothing() {
+    let file = file(BYTES);
+    let (status, value) = read(fake(), "version=1.20;reads=nvfs;level=0", file.path(), &["--require-gds"]);
+    assert_eq!((status, ops(&value, "unknown"), &value["verdict"]), (3, 3, &"unknown".into()), "{value}");
+}
+
+#[test]
+fn the_row_of_our_gpu_counts() {
+    // The emulated device's UUID is in the first row; a second GPU's row stays zero.
+    let value = every_library(fake(), "version=1.20;reads=nvfs;gpus=2");
+    assert_eq!((ops(&value, "nvfs"), &value["verdict"]), (3, &"direct".into()), "{value}");
+}
