@@ -9,9 +9,16 @@ pub mod cufile;
 pub mod fetch;
 pub mod host;
 pub mod ledger;
+#[cfg(feature = "object-store")]
+mod object;
 mod pool;
 mod posix;
+#[cfg(feature = "object-store")]
+mod redact;
 mod scatter;
 pub mod source;
 
+/// The crate whose stores [`Source::from_store`] takes.
+#[cfg(feature = "object-store")]
+pub use object_store;
 pub use source::Source;

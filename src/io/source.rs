@@ -9,6 +9,8 @@ use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
+#[cfg(feature = "object-store")]
+use super::object::Object;
 use crate::error::{Error, Result};
 
 /// An opened source of known length.
@@ -23,14 +25,63 @@ pub struct Source {
 enum Kind {
     Local(File),
     Memory(Bytes),
+    #[cfg(feature = "object-store")]
+    Object(Object),
 }
 
 impl Source {
-    /// Opens a path or, with the feature `object-store`, a URL.
+    /// Opens a path or, with the feature `object-store`, a URL: `file`, `http`, `https`, `s3` and what else `object_store`
+    /// was built for, with `object_store`'s settings from the environment (`AWS_*`). Opening a URL costs a request.
     ///
     /// # Errors
     /// [`Error::NotFound`], with no credentials in its text.
     pub fn open(path_or_url: &str) -> Result<Self> {
+        match path_or_url.split_once("://") {
+            Some((scheme, _)) if is_scheme(scheme) => Self::open_url(scheme, path_or_url),
+            _ => Self::open_path(path_or_url),
+        }
+    }
+
+    #[cfg(feature = "object-store")]
+    fn open_url(scheme: &str, url: &str) -> Result<Self> {
+        // A name that cannot be taken apart may hold a password anywhere.
+        let refuse = |cause: String| Err(Error::NotFound { source_name: format!("{scheme}://"), cause: cause.into() });
+        match url::Url::parse(url) {
+            Ok(url) if scheme == "file" => {
+                match url.to_file_path().ok().and_then(|it| it.into_os_string().into_string().ok()) {
+                    Some(path) => Self::open_path(&path),
+                    None => refuse("not a path of this machine".into()),
+                }
+            }
+            Ok(url) => Object::open(&url).map(Self::from_object),
+            Err(error) => refuse(error.to_string()),
+        }
+    }
+
+    #[cfg(not(feature = "object-store"))]
+    fn open_url(scheme: &str, _: &str) -> Result<Self> {
+        let cause = "this build reads local files; URLs need the feature `object-store`".into();
+        Err(Error::NotFound { source_name: format!("{scheme}://"), cause })
+    }
+
+    /// An object of a store. Costs a request.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], also when the store does not answer.
+    #[cfg(feature = "object-store")]
+    pub fn from_store(
+        store: std::sync::Arc<dyn object_store::ObjectStore>,
+        path: impl Into<object_store::path::Path>,
+    ) -> Result<Self> {
+        Object::from_store(store, path.into()).map(Self::from_object)
+    }
+
+    #[cfg(feature = "object-store")]
+    fn from_object(object: Object) -> Self {
+        Self { name: object.name().into(), len: object.len(), kind: Kind::Object(object) }
+    }
+
+    fn open_path(path_or_url: &str) -> Result<Self> {
         let refuse = |cause: crate::error::Cause| Error::NotFound { source_name: path_or_url.into(), cause };
         // Without it, opening a FIFO waits for a writer. It changes nothing for files.
         let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_or_url);
@@ -69,7 +120,7 @@ impl Source {
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
             Kind::Local(file) => Some(file),
-            Kind::Memory(_) => None,
+            _ => None,
         }
     }
 
@@ -102,8 +153,16 @@ impl Source {
                 target.copy_from_slice(&bytes[offset as usize..end as usize]);
                 Ok(())
             }
+            #[cfg(feature = "object-store")]
+            Kind::Object(object) => object.read_at(offset, target),
         }
     }
+}
+
+/// Whether it can be the scheme of a URL: RFC 3986, 3.1.
+fn is_scheme(text: &str) -> bool {
+    let rest = |it: char| it.is_ascii_alphanumeric() || "+-.".contains(it);
+    text.starts_with(|it: char| it.is_ascii_alphabetic()) && text.chars().all(rest)
 }
 
 /// A whole source, for the `parquet` crate: its own requests, one at a time.
