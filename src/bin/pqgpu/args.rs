@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use parquet::arrow::ProjectionMask;
 use parquet_gpu::device::{Device, DeviceChoice};
@@ -10,6 +11,8 @@ use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
 use parquet_gpu::options::parse_size;
 use parquet_gpu::{CompatMode, Error, GpuReaderBuilder, ReadOptions, Result};
+
+use crate::doctor::probe::Probe;
 
 /// Reads Parquet into GPU memory as Arrow, and proves which path every byte took.
 ///
@@ -32,9 +35,9 @@ pub enum Command {
     Read(Read),
     /// What this machine offers, and what to fix
     Doctor(Doctor),
-    /// Opens cuFile and says how it went, for `doctor`
+    /// Loads a foreign library for `doctor`, which survives it when the library does not return
     #[command(hide = true)]
-    OpenCufile,
+    DoctorProbe { probe: Probe },
 }
 
 #[derive(Debug, ClapArgs)]
@@ -47,7 +50,7 @@ pub struct Scan {
     #[command(flatten)]
     pub common: Common,
     /// Decode the same data with arrow-rs and compare every value
-    #[arg(long, env = "PARQUET_GPU_VERIFY")]
+    #[arg(long, env = "PARQUET_GPU_VERIFY", value_parser = BoolishValueParser::new())]
     pub verify: bool,
     /// After one warm-up, scan this often and report the median
     #[arg(long, value_name = "N", env = "PARQUET_GPU_REPEAT")]
@@ -71,7 +74,7 @@ pub struct Read {
     #[command(flatten)]
     pub common: Common,
     /// Copy the bytes back and compare them with the file
-    #[arg(long, env = "PARQUET_GPU_VERIFY")]
+    #[arg(long, env = "PARQUET_GPU_VERIFY", value_parser = BoolishValueParser::new())]
     pub verify: bool,
     /// After one warm-up, read this often and report the median
     #[arg(long, value_name = "N", env = "PARQUET_GPU_REPEAT")]
@@ -84,7 +87,7 @@ pub struct Doctor {
     #[arg(default_value = ".")]
     pub path: PathBuf,
     /// One JSON object
-    #[arg(long, env = "PARQUET_GPU_JSON")]
+    #[arg(long, env = "PARQUET_GPU_JSON", value_parser = BoolishValueParser::new())]
     pub json: bool,
 }
 
@@ -136,13 +139,13 @@ pub struct Common {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PARQUET_GPU_MERGE_WASTE")]
     merge_waste: Option<u64>,
     /// Fail unless every byte provably went to the GPU directly
-    #[arg(long, env = "PARQUET_GPU_REQUIRE_GDS")]
+    #[arg(long, env = "PARQUET_GPU_REQUIRE_GDS", value_parser = BoolishValueParser::new())]
     pub require_gds: bool,
     /// The libcufile to load
     #[arg(long, value_name = "FILE", env = "PARQUET_GPU_CUFILE_LIBRARY")]
     cufile_library: Option<PathBuf>,
     /// One JSON object a file, on one line
-    #[arg(long, env = "PARQUET_GPU_JSON")]
+    #[arg(long, env = "PARQUET_GPU_JSON", value_parser = BoolishValueParser::new())]
     pub json: bool,
 }
 

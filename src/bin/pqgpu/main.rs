@@ -2,6 +2,7 @@
 
 mod args;
 mod doctor;
+mod names;
 mod plan;
 mod read;
 mod report;
@@ -59,11 +60,27 @@ fn main() -> ExitCode {
         Command::Plan(it) => plan::run(it),
         Command::Read(it) => read::run(it),
         Command::Doctor(it) => doctor::run(it),
-        Command::OpenCufile => doctor::open_cufile(),
+        Command::DoctorProbe { probe } => doctor::probe::serve(*probe),
     };
     let status = outcome.unwrap_or_else(|error| {
-        eprintln!("pqgpu: {error}");
+        complain(&error.to_string());
         Status::of(&error)
     });
     ExitCode::from(status.code())
+}
+
+/// A line on standard error.
+fn complain(message: &str) {
+    eprintln!("pqgpu: {}", report::printable(message));
+}
+
+/// Reports what failed for one file: as an object on standard output with `--json`, else on standard error.
+fn failed(file: &str, error: &Error, as_json: bool) -> Status {
+    let message = error.to_string();
+    match as_json {
+        true => println!("{}", report::failure(file, error)),
+        false if message.contains(file) => complain(&message),
+        false => complain(&format!("{file}: {message}")),
+    }
+    Status::of(error)
 }

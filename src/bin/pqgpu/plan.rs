@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Status;
 use crate::args::Plan;
-use crate::report;
+use crate::{names, report};
 
 pub fn run(args: &Plan) -> Result<Status> {
     let options = args.common.options()?;
@@ -18,14 +18,11 @@ pub fn run(args: &Plan) -> Result<Status> {
         let (builder, ..) = args.selection.builder(Arc::new(source), device, options)?;
         builder.plan()
     });
+    let name = names::shown(&args.source);
     match outcome {
-        Ok(plan) if args.common.json => println!("{}", object(&args.source, &plan)),
-        Ok(plan) => print!("{}\n{plan}", report::line(&args.source)),
-        Err(error) if args.common.json => {
-            println!("{}", report::failure(&args.source, &error));
-            return Ok(Status::of(&error));
-        }
-        Err(error) => return Err(error),
+        Ok(plan) if args.common.json => println!("{}", object(&name, &plan)),
+        Ok(plan) => print!("{}\n{plan}", report::line(&name)),
+        Err(error) => return Ok(crate::failed(&name, &error, args.common.json)),
     }
     Ok(Status::Done)
 }

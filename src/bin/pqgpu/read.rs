@@ -8,19 +8,14 @@ use serde_json::{Value, json};
 
 use crate::Status;
 use crate::args::Read;
-use crate::report;
+use crate::{names, report};
 
 pub fn run(args: &Read) -> Result<Status> {
-    match read(args) {
-        Err(error) if args.common.json => {
-            println!("{}", report::failure(&args.source, &error));
-            Ok(Status::of(&error))
-        }
-        outcome => outcome,
-    }
+    let name = names::shown(&args.source);
+    Ok(read(args, &name).unwrap_or_else(|error| crate::failed(&name, &error, args.common.json)))
 }
 
-fn read(args: &Read) -> Result<Status> {
+fn read(args: &Read, name: &str) -> Result<Status> {
     let options = args.common.options()?;
     let device = args.common.open_device()?;
     let source = Arc::new(Source::open(&args.source)?);
@@ -42,7 +37,7 @@ fn read(args: &Read) -> Result<Status> {
     let unmet = options.io.require_gds.then(|| paths.require_gds().err()).flatten();
     if args.common.json {
         let mut value = json!({
-            "file": args.source,
+            "file": name,
             "file_bytes": reader.bytes(),
             "operations": reader.operations(),
             "seconds": seconds,
@@ -58,7 +53,7 @@ fn read(args: &Read) -> Result<Status> {
         }
         println!("{value}");
     } else {
-        println!("{}", report::line(&args.source));
+        println!("{}", report::line(name));
         println!(
             "  {} in {seconds:.4} s, {}, {} operations on {}",
             report::size(reader.bytes()),
@@ -73,7 +68,7 @@ fn read(args: &Read) -> Result<Status> {
         }
         print!("{paths}");
         if let Some(error) = &unmet {
-            eprintln!("pqgpu: {}: {error}", args.source);
+            crate::complain(&format!("{name}: {error}"));
         }
     }
     Ok(match (difference, unmet) {

@@ -27,9 +27,47 @@ pub fn median(mut seconds: Vec<f64>) -> f64 {
     seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// Columns of a line.
+pub const WIDTH: usize = 80;
+
 /// A line of at most 80 columns.
 pub fn line(text: &str) -> String {
-    if text.chars().count() <= 80 { text.into() } else { text.chars().take(79).chain(['…']).collect() }
+    let text = printable(text);
+    if text.chars().count() <= WIDTH { text } else { text.chars().take(WIDTH - 1).chain(['…']).collect() }
+}
+
+/// Text with control characters escaped: names in a file are anybody's, and must not steer a terminal.
+pub fn printable(text: &str) -> String {
+    let mut printed = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char.is_control() && char != '\n' {
+            true => printed.extend(char.escape_default()),
+            false => printed.push(char),
+        }
+    }
+    printed
+}
+
+/// `text` after `first`, broken at spaces; further lines are indented as far as the text of the first.
+pub fn wrap(first: &str, text: &str) -> Vec<String> {
+    let indent = first.chars().count();
+    let mut lines = vec![first.to_string()];
+    let mut used = indent;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > indent && used + 1 + length > WIDTH {
+            lines.push(" ".repeat(indent));
+            used = indent;
+        }
+        let last = lines.last_mut().expect("it starts with a line");
+        if used > indent {
+            last.push(' ');
+            used += 1;
+        }
+        last.push_str(word);
+        used += length;
+    }
+    lines.iter().map(|it| line(it.trim_end())).collect()
 }
 
 /// Columns on the CPU, by reason.
@@ -77,4 +115,27 @@ pub fn failure(file: &str, error: &Error) -> Value {
             "offset": place.and_then(|it| it.offset),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_and_do_not_steer() {
+        let lines = wrap("ok  ", &"word ".repeat(40));
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|it| it.chars().count() <= WIDTH));
+        assert!(lines[1].starts_with("    word"));
+        assert_eq!(wrap("a ", ""), ["a"]);
+        assert_eq!(line(&"ß".repeat(100)).chars().count(), WIDTH);
+        assert_eq!(printable("a\u{1b}[2Jb\nß"), "a\\u{1b}[2Jb\nß");
+    }
+
+    #[test]
+    fn speeds_and_sizes() {
+        assert_eq!((size(1023), size(1536), size(4 << 40)), ("1023 B".into(), "1.5 KiB".into(), "4.0 TiB".into()));
+        assert_eq!((speed(2_000_000_000, 0.5), speed(1, 0.0)), ("4.00 GB/s".into(), "-".into()));
+        assert_eq!((median(vec![3.0, 1.0, 2.0]), median(vec![])), (2.0, 0.0));
+    }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::Status;
 use crate::args::Scan;
-use crate::report;
+use crate::{names, report};
 
 /// What one file came to.
 struct Scanned {
@@ -24,37 +24,26 @@ struct Scanned {
 
 pub fn run(args: &Scan) -> Result<Status> {
     let options = args.common.options()?;
-    let sources = expand(&args.sources)?;
     let device = args.common.open_device()?;
     let bar = progress();
     let mut worst = Status::Done;
-    for name in &sources {
-        bar.set_message(name.clone());
-        let outcome = scan(args, name, &device, &options, &bar);
-        let status = bar.suspend(|| tell(args, name, &device, &options, outcome));
-        worst = worst.max(status);
+    for argument in &args.sources {
+        let names = match names::expand(argument) {
+            Ok(names) => names,
+            Err(error) => {
+                worst = worst.max(crate::failed(&names::shown(argument), &error, args.common.json));
+                continue;
+            }
+        };
+        for name in &names {
+            bar.set_message(names::shown(name));
+            let outcome = scan(args, name, &device, &options, &bar);
+            let status = bar.suspend(|| tell(args, &names::shown(name), &device, &options, outcome));
+            worst = worst.max(status);
+        }
     }
     bar.finish_and_clear();
     Ok(worst)
-}
-
-/// Paths and URLs as they are; patterns as what they match.
-fn expand(arguments: &[String]) -> Result<Vec<String>> {
-    let mut sources = Vec::new();
-    for argument in arguments {
-        let is_pattern = argument.contains(['*', '?', '[']) && !argument.contains("://");
-        if !is_pattern || std::path::Path::new(argument).exists() {
-            sources.push(argument.clone());
-            continue;
-        }
-        let matches = glob::glob(argument).map_err(|error| Error::Argument(format!("{argument}: {error}")))?;
-        let before = sources.len();
-        sources.extend(matches.flatten().filter(|it| it.is_file()).map(|it| it.display().to_string()));
-        if sources.len() == before {
-            return Err(Error::NotFound { source_name: argument.clone(), cause: "no file matches the pattern".into() });
-        }
-    }
-    Ok(sources)
 }
 
 fn progress() -> ProgressBar {
@@ -116,14 +105,7 @@ fn scan(args: &Scan, name: &str, device: &Device, options: &ReadOptions, bar: &P
 fn tell(args: &Scan, name: &str, device: &Device, options: &ReadOptions, outcome: Result<Scanned>) -> Status {
     let scanned = match outcome {
         Ok(scanned) => scanned,
-        Err(error) => {
-            if args.common.json {
-                println!("{}", report::failure(name, &error));
-            } else {
-                eprintln!("pqgpu: {name}: {error}");
-            }
-            return Status::of(&error);
-        }
+        Err(error) => return crate::failed(name, &error, args.common.json),
     };
     let unmet = options.io.require_gds.then(|| scanned.report.paths.require_gds().err()).flatten();
     if args.common.json {
@@ -131,7 +113,7 @@ fn tell(args: &Scan, name: &str, device: &Device, options: &ReadOptions, outcome
     } else {
         print(name, device, args, &scanned);
         if let Some(error) = &unmet {
-            eprintln!("pqgpu: {name}: {error}");
+            crate::complain(&format!("{name}: {error}"));
         }
     }
     match (&scanned.difference, unmet) {
