@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parquet_gpu::sys::cufile::hangs_without_modules;
 use serde_json::Value;
 
 use super::probe::{self, Probe};
@@ -18,7 +19,8 @@ pub fn checks() -> Vec<Check> {
     let mut checks = vec![proc_modules(modules.is_some()), nvidia_fs(modules.as_deref(), Path::new("/"))];
     let library = probe::ask(Probe::Cufile);
     checks.push(found(&library));
-    if library.is_ok() && modules.is_some() {
+    let version = library.as_ref().ok().and_then(|it| it["version"].as_i64()).and_then(|it| i32::try_from(it).ok());
+    if version.is_some_and(|it| modules.is_some() || !hangs_without_modules(it)) {
         checks.push(opened(probe::ask(Probe::CufileOpen)));
     }
     let named = std::env::var_os("CUFILE_ENV_PATH_JSON").filter(|it| !it.is_empty()).map(PathBuf::from);
@@ -30,7 +32,7 @@ fn proc_modules(there: bool) -> Check {
     match there {
         true => Check::new("/proc/modules", State::Ok, "can be read", "cuFile can be opened"),
         false => {
-            let means = "libcufile 1.16 to 1.20 would wait for it for ever, so cuFile is not opened";
+            let means = "libcufile from 1.16 would wait for it for ever, so cuFile is not opened";
             Check::new("/proc/modules", State::Missing, "cannot be read", means)
                 .fix("mount /proc, and use a kernel with loadable modules")
         }
