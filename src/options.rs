@@ -1,5 +1,6 @@
 //! Plain values that say how to read. Each setter documents its cost.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -190,6 +191,17 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if bytes.is_finite() && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
+/// Reads a size that must not be zero, as [`parse_size`].
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_positive_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("at least one byte".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A setting: its names, its default and what it does. The README's table and the command's help say the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
@@ -197,8 +209,8 @@ pub struct Setting {
     pub flag: &'static str,
     /// Our environment variable.
     pub variable: &'static str,
-    /// KvikIO's variable of the same setting, honoured when ours is not set; empty when it has none.
-    pub kvikio: &'static str,
+    /// KvikIO's variables of the same setting, honoured in this order when ours is not set; empty when it has none.
+    pub kvikio: &'static [&'static str],
     /// The default, as it is written.
     pub default: &'static str,
     /// What it does.
@@ -210,37 +222,43 @@ pub const TABLE: &[Setting] = &[
     setting(
         "--compat",
         "PARQUET_GPU_COMPAT",
-        "KVIKIO_COMPAT_MODE",
+        &["KVIKIO_COMPAT_MODE"],
         "auto",
         "cuFile: auto prefers it, on never uses it, off insists on it",
     ),
     setting(
         "--gds-threshold",
         "PARQUET_GPU_GDS_THRESHOLD",
-        "KVIKIO_GDS_THRESHOLD",
+        &["KVIKIO_GDS_THRESHOLD"],
         "16KiB",
         "ranges from this size go through cuFile",
     ),
-    setting("--task-size", "PARQUET_GPU_TASK_SIZE", "KVIKIO_TASK_SIZE", "4MiB", "bytes of one I/O operation"),
-    setting("--threads", "PARQUET_GPU_THREADS", "KVIKIO_NTHREADS", "3/4 of the cores, at most 12", "threads that read"),
-    setting("--memory", "PARQUET_GPU_MEMORY", "", "80 % of what is free", "device memory that one scan may hold"),
-    setting("--batch-rows", "PARQUET_GPU_BATCH_ROWS", "", "as many as fit", "rows of a batch, in whole row groups"),
-    setting("--merge-gap", "PARQUET_GPU_MERGE_GAP", "", "64KiB", "ranges with a smaller gap are read as one"),
-    setting("--merge-waste", "PARQUET_GPU_MERGE_WASTE", "", "1MiB", "gaps that one read may hold"),
+    setting("--task-size", "PARQUET_GPU_TASK_SIZE", &["KVIKIO_TASK_SIZE"], "4MiB", "bytes of one I/O operation"),
+    setting(
+        "--threads",
+        "PARQUET_GPU_THREADS",
+        &["KVIKIO_NTHREADS", "KVIKIO_NUM_THREADS"],
+        "3/4 of the cores, at most 12",
+        "threads that read",
+    ),
+    setting("--memory", "PARQUET_GPU_MEMORY", &[], "80 % of what is free", "device memory that one scan may hold"),
+    setting("--batch-rows", "PARQUET_GPU_BATCH_ROWS", &[], "as many as fit", "rows of a batch, in whole row groups"),
+    setting("--merge-gap", "PARQUET_GPU_MERGE_GAP", &[], "64KiB", "ranges with a smaller gap are read as one"),
+    setting("--merge-waste", "PARQUET_GPU_MERGE_WASTE", &[], "1MiB", "gaps that one read may hold"),
     setting(
         "--require-gds",
         "PARQUET_GPU_REQUIRE_GDS",
-        "",
+        &[],
         "false",
         "fail unless every byte provably went to the GPU directly",
     ),
-    setting("--cufile-library", "PARQUET_GPU_CUFILE_LIBRARY", "", "the one that is found", "the libcufile to load"),
+    setting("--cufile-library", "PARQUET_GPU_CUFILE_LIBRARY", &[], "the one that is found", "the libcufile to load"),
 ];
 
 const fn setting(
     flag: &'static str,
     variable: &'static str,
-    kvikio: &'static str,
+    kvikio: &'static [&'static str],
     default: &'static str,
     meaning: &'static str,
 ) -> Setting {
@@ -248,28 +266,31 @@ const fn setting(
 }
 
 impl ReadOptions {
-    /// The defaults, changed by what the environment says: our variables first, then KvikIO's.
+    /// The defaults, changed by what the environment says: our variables first, then KvikIO's. An empty one is not set.
     ///
     /// # Errors
     /// [`Error::Argument`] naming the variable whose value cannot be read.
     pub fn from_env() -> Result<Self> {
-        Self::from_lookup(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
+        Self::from_lookup(|name| std::env::var_os(name))
     }
 
     /// As [`from_env`](Self::from_env), from any source of variables.
     ///
     /// # Errors
     /// As [`from_env`](Self::from_env).
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let find = |flag: &str| -> Option<(&'static str, OsString)> {
+            let setting = TABLE.iter().find(|it| it.flag == flag)?;
+            let mut names = std::iter::once(&setting.variable).chain(setting.kvikio);
+            names.find_map(|name| Some((*name, lookup(name).filter(|it| !it.is_empty())?)))
+        };
         fn read<T>(
-            lookup: &impl Fn(&str) -> Option<String>,
-            flag: &str,
+            found: Option<(&'static str, OsString)>,
             parse: impl Fn(&str) -> Result<T, String>,
         ) -> Result<Option<T>> {
-            let setting = TABLE.iter().find(|it| it.flag == flag);
-            let names = setting.map_or([""; 2], |it| [it.variable, it.kvikio]);
-            let found = names.iter().filter(|it| !it.is_empty()).find_map(|name| Some((name, lookup(name)?)));
-            found.map(|(name, text)| parse(&text).map_err(|why| Error::Argument(format!("{name}: {why}")))).transpose()
+            let Some((name, value)) = found else { return Ok(None) };
+            let text = value.to_str().ok_or_else(|| Error::Argument(format!("{name}: its value is not UTF-8")))?;
+            parse(text).map(Some).map_err(|why| Error::Argument(format!("{name}: {why}")))
         }
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
         let threads = |text: &str| match number(text)? {
@@ -283,16 +304,16 @@ impl ReadOptions {
         };
         let mut options = Self::default();
         let io = &mut options.io;
-        read(&lookup, "--compat", CompatMode::parse)?.inspect(|it| io.compat_mode = *it);
-        read(&lookup, "--gds-threshold", parse_size)?.inspect(|it| io.gds_threshold = *it);
-        read(&lookup, "--task-size", parse_size)?.inspect(|it| io.task_size = *it);
-        read(&lookup, "--merge-gap", parse_size)?.inspect(|it| io.merge_gap = *it);
-        read(&lookup, "--merge-waste", parse_size)?.inspect(|it| io.merge_waste = *it);
-        read(&lookup, "--require-gds", flag)?.inspect(|it| io.require_gds = *it);
-        io.threads = read(&lookup, "--threads", threads)?;
-        io.cufile_library = read(&lookup, "--cufile-library", |text| Ok(PathBuf::from(text)))?;
-        options.memory = read(&lookup, "--memory", parse_size)?;
-        options.batch_rows = read(&lookup, "--batch-rows", number)?;
+        read(find("--compat"), CompatMode::parse)?.inspect(|it| io.compat_mode = *it);
+        read(find("--gds-threshold"), parse_size)?.inspect(|it| io.gds_threshold = *it);
+        read(find("--task-size"), parse_positive_size)?.inspect(|it| io.task_size = *it);
+        read(find("--merge-gap"), parse_size)?.inspect(|it| io.merge_gap = *it);
+        read(find("--merge-waste"), parse_size)?.inspect(|it| io.merge_waste = *it);
+        read(find("--require-gds"), flag)?.inspect(|it| io.require_gds = *it);
+        io.threads = read(find("--threads"), threads)?;
+        io.cufile_library = find("--cufile-library").map(|(_, path)| PathBuf::from(path));
+        options.memory = read(find("--memory"), parse_size)?;
+        options.batch_rows = read(find("--batch-rows"), number)?;
         Ok(options)
     }
 }
@@ -318,22 +339,80 @@ mod tests {
         }
     }
 
+    fn from(variables: &[(&str, &str)]) -> Result<ReadOptions> {
+        ReadOptions::from_lookup(|name| {
+            variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
+        })
+    }
+
     #[test]
     fn our_variables_come_before_kvikio_s() {
-        let lookup = |name: &str| match name {
-            "KVIKIO_NTHREADS" => Some("3".into()),
-            "KVIKIO_COMPAT_MODE" => Some("YES".into()),
-            "KVIKIO_TASK_SIZE" => Some("8192".into()),
-            "PARQUET_GPU_TASK_SIZE" => Some("1MiB".into()),
-            _ => None,
-        };
-        let options = ReadOptions::from_lookup(lookup).expect("all readable");
-        assert_eq!(
-            (options.io.threads, options.io.compat_mode, options.io.task_size),
-            (Some(3), CompatMode::On, 1 << 20)
-        );
-        let wrong = ReadOptions::from_lookup(|name| (name == "KVIKIO_NTHREADS").then(|| "many".into()));
-        assert!(wrong.expect_err("not a number").to_string().contains("KVIKIO_NTHREADS"));
+        let options = from(&[
+            ("KVIKIO_NTHREADS", "3"),
+            ("KVIKIO_NUM_THREADS", "5"),
+            ("KVIKIO_COMPAT_MODE", "YES"),
+            ("KVIKIO_TASK_SIZE", "8192"),
+            ("KVIKIO_GDS_THRESHOLD", "0"),
+            ("PARQUET_GPU_TASK_SIZE", "1MiB"),
+            ("PARQUET_GPU_COMPAT", ""),
+        ]);
+        let io = options.expect("all readable").io;
+        assert_eq!((io.threads, io.compat_mode, io.task_size, io.gds_threshold), (Some(3), CompatMode::On, 1 << 20, 0));
+        assert_eq!(from(&[("KVIKIO_NUM_THREADS", "5")]).expect("an alias").io.threads, Some(5));
+    }
+
+    #[test]
+    fn every_setting_has_a_variable_that_sets_it() {
+        for setting in TABLE {
+            let value = match setting.flag {
+                "--compat" => "off",
+                "--require-gds" => "true",
+                _ => "12345",
+            };
+            let set = from(&[(setting.variable, value)]).expect(setting.flag);
+            assert_ne!(set, ReadOptions::default(), "{}", setting.flag);
+            for kvikio in setting.kvikio {
+                assert_eq!(from(&[(kvikio, value)]).expect(kvikio), set);
+            }
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_name_their_variable() {
+        for (name, value) in [
+            ("KVIKIO_NTHREADS", "many"),
+            ("KVIKIO_NUM_THREADS", "0"),
+            ("KVIKIO_COMPAT_MODE", "maybe"),
+            ("PARQUET_GPU_TASK_SIZE", "0"),
+            ("PARQUET_GPU_GDS_THRESHOLD", "-1"),
+            ("PARQUET_GPU_MEMORY", "8 potatoes"),
+            ("PARQUET_GPU_REQUIRE_GDS", "perhaps"),
+        ] {
+            let error = from(&[(name, value)]).expect_err(name);
+            assert_eq!(error.kind(), "argument");
+            assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
+        }
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = || Some(OsString::from_vec(vec![0xff]));
+        let error = ReadOptions::from_lookup(|name| bytes().filter(|_| name == "PARQUET_GPU_THREADS"));
+        assert!(error.expect_err("not UTF-8").to_string().contains("PARQUET_GPU_THREADS"));
+        let path = ReadOptions::from_lookup(|name| bytes().filter(|_| name == "PARQUET_GPU_CUFILE_LIBRARY"));
+        assert_eq!(path.expect("a path").io.cufile_library.map(PathBuf::into_os_string), bytes());
+    }
+
+    #[test]
+    fn compat_modes_have_kvikio_s_spellings() {
+        for (mode, words) in [
+            (CompatMode::On, ["ON", "True", "yes", "1", "on "]),
+            (CompatMode::Off, ["OFF", "False", "no", "0", " off"]),
+            (CompatMode::Auto, ["AUTO", "Auto", "auto", "aUtO", "auto"]),
+        ] {
+            for word in words {
+                assert_eq!(word.parse(), Ok(mode), "{word}");
+            }
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        "".parse::<CompatMode>().expect_err("empty");
     }
 
     #[test]

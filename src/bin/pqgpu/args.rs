@@ -9,7 +9,7 @@ use parquet::arrow::ProjectionMask;
 use parquet_gpu::device::{Device, DeviceChoice};
 use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
-use parquet_gpu::options::parse_size;
+use parquet_gpu::options::{parse_positive_size, parse_size};
 use parquet_gpu::{CompatMode, Error, GpuReaderBuilder, ReadOptions, Result};
 
 use crate::doctor::probe::Probe;
@@ -121,7 +121,7 @@ pub struct Common {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PARQUET_GPU_GDS_THRESHOLD")]
     gds_threshold: Option<u64>,
     /// Bytes of one I/O operation [default: 4MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PARQUET_GPU_TASK_SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, env = "PARQUET_GPU_TASK_SIZE")]
     task_size: Option<u64>,
     /// Threads that read [default: 3/4 of the cores, at most 12]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096), env = "PARQUET_GPU_THREADS")]
