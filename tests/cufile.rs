@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -223,4 +223,59 @@ fn the_row_of_our_gpu_counts() {
     // The emulated device's UUID is in the first row; a second GPU's row stays zero.
     let value = every_library(fake(), "version=1.20;reads=nvfs;gpus=2");
     assert_eq!((ops(&value, "nvfs"), &value["verdict"]), (3, &"direct".into()), "{value}");
+}
+
+/// A file of several row groups in which large chunks lie between small ones, each too far from the next to be read
+/// along.
+fn large_and_small_chunks() -> tempfile::NamedTempFile {
+    use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+
+    let file = tempfile::Builder::new().suffix(".parquet").tempfile_in("/dev/shm").unwrap();
+    let properties = WriterProperties::builder().set_dictionary_enabled(false).set_max_row_group_row_count(Some(3000));
+    let mut writer = None;
+    for group in 0..4i64 {
+        // 24 KB a large chunk, 12 KB a small one.
+        let large =
+            |salt: i64| Arc::new(Int64Array::from_iter_values((0..3000).map(|it| it * salt + group))) as ArrayRef;
+        let small = |salt: i32| {
+            Arc::new(Int32Array::from_iter_values((0..3000).map(|it| it ^ (salt + group as i32)))) as ArrayRef
+        };
+        let columns = [
+            ("a", large(7)),
+            ("b", small(1)),
+            ("skipped", large(9)),
+            ("c", small(2)),
+            ("gap", small(3)),
+            ("d", large(11)),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let writer = writer.get_or_insert_with(|| {
+            ArrowWriter::try_new(file.reopen().unwrap(), batch.schema(), Some(properties.clone().build())).unwrap()
+        });
+        writer.write(&batch).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.unwrap().close().unwrap();
+    file
+}
+
+#[test]
+fn direct_and_host_ranges_of_one_batch_share_a_slab_with_the_batch_before() {
+    let file = large_and_small_chunks();
+    for seed in 0..6 {
+        let output = command()
+            .args(["scan", "--json", "--verify", "--compat", "off", "--columns", "a,c,d", "--batch-rows", "3000"])
+            .args(["--merge-gap", "0", "--device", &format!("emulated:{seed}")])
+            .arg(file.path())
+            .env("PARQUET_GPU_CUFILE_LIBRARY", fake())
+            .env("FAKE_CUFILE_SCRIPT", "version=1.15;reads=nvfs")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!((output.status.code(), &value["verified"]), (Some(0), &true.into()), "{value}");
+        assert_eq!((ops(&value, "nvfs"), ops(&value, "host"), ops(&value, "unaccounted")), (8, 4, 0), "{value}");
+    }
 }
