@@ -6,34 +6,15 @@
 #![cfg(all(feature = "cli", feature = "emulated"))]
 #![allow(clippy::unwrap_used)]
 
+mod fakes;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use fakes::cufile as fake;
 use serde_json::Value;
-
-/// The fake library. `cargo test` builds no cdylib of another package, so it is built here, into a folder of its own.
-fn fake() -> &'static Path {
-    static FAKE: OnceLock<PathBuf> = OnceLock::new();
-    FAKE.get_or_init(|| {
-        if let Some(path) = std::env::var_os("PARQUET_GPU_FAKE_CUFILE") {
-            return path.into();
-        }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let target = root.join("target/fake-cufile");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "fake-cufile", "--target-dir"])
-            .arg(&target)
-            .current_dir(root)
-            // Flags of the run around this one, such as a sanitizer's, are not for the fake.
-            .env_remove("RUSTFLAGS")
-            .status()
-            .unwrap();
-        assert!(status.success());
-        target.join("debug/libfake_cufile.so")
-    })
-}
 
 /// The command, where `/proc/modules` exists: without it some versions hang, and none of those is opened.
 fn command() -> Command {
