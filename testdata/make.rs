@@ -130,7 +130,7 @@ fn orders(rows: usize) -> Vec<Column> {
             "day",
             Arc::new(Date32Array::from_iter_values(all.clone().map(|row| 8_000 + (number(row, 3) % 2_500) as i32))),
         ),
-        ("urgent", Arc::new(all.clone().map(|row| Some(number(row, 4) % 7 == 0)).collect::<BooleanArray>())),
+        ("urgent", Arc::new(all.clone().map(|row| Some(number(row, 4).is_multiple_of(7))).collect::<BooleanArray>())),
         ("mode", Arc::new(StringArray::from_iter_values(all.map(|row| modes[(number(row, 6) % 5) as usize])))),
         ("note", Arc::new(notes.collect::<StringArray>())),
     ]
@@ -138,8 +138,9 @@ fn orders(rows: usize) -> Vec<Column> {
 
 fn types(rows: usize, nulls: bool) -> Vec<Column> {
     // Few values, so that dictionaries are of use.
-    let value =
-        move |row: usize, salt: u64| (!nulls || number(row, salt) % 4 != 0).then(|| number(row % 60, salt + 100));
+    let value = move |row: usize, salt: u64| {
+        (!nulls || !number(row, salt).is_multiple_of(4)).then(|| number(row % 60, salt + 100))
+    };
     macro_rules! column {
         ($array:ty, $salt:expr, $convert:expr) => {
             Arc::new((0..rows).map(|row| value(row, $salt).map($convert)).collect::<$array>()) as ArrayRef
@@ -205,7 +206,7 @@ fn nulls(rows: usize) -> Vec<Column> {
     };
     vec![
         ("all", numbers(&|_| false)),
-        ("half", numbers(&|row| number(row, 61) % 2 == 0)),
+        ("half", numbers(&|row| number(row, 61).is_multiple_of(2))),
         ("runs", numbers(&|row| row / 130 % 2 == 0)),
         ("one", numbers(&|row| row != 777)),
         ("string", Arc::new((0..rows).map(|row| (row % 5 == 0).then_some("x")).collect::<StringArray>())),

@@ -324,8 +324,8 @@ impl DirectReader {
             return;
         }
         self.release();
-        // SAFETY: the slab is memory of the device; it is deregistered before it is freed.
         let register = self.driver.library.functions.cuFileBufRegister;
+        // SAFETY: the slab is memory of the device; it is deregistered before it is freed.
         let status = unsafe { register(address as *const c_void, slab.len() as usize, 0) };
         self.registered = Some(match status.code {
             0 | sys::MEMORY_ALREADY_REGISTERED => Ok(address),

@@ -118,8 +118,8 @@ impl ScanPlan {
     /// Plans a scan.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for a row group that is not there, [`Error::Corrupt`](crate::Error::Corrupt)
-    /// for chunks outside the file, [`Error::Budget`](crate::Error::Budget) when one row group does not fit.
+    /// [`Error::Argument`] for a row group that is not there, [`Error::Corrupt`]
+    /// for chunks outside the file, [`Error::Budget`] when one row group does not fit.
     pub fn new(footer: &Footer, selection: &Selection, options: &ReadOptions, context: &Context<'_>) -> Result<Self> {
         let metadata = footer.metadata();
         let leaves: Vec<usize> =

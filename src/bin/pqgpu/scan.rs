@@ -77,7 +77,7 @@ fn scan(args: &Scan, name: &str, device: &Device, options: &ReadOptions, bar: &P
         let mut start = Instant::now();
         let mut elapsed = 0.0;
         let mut reader = builder.build()?;
-        while let Some(batch) = reader.next() {
+        for batch in reader.by_ref() {
             let batch = batch?;
             elapsed += start.elapsed().as_secs_f64();
             bar.inc(batch.num_rows() as u64);

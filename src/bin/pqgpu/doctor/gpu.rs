@@ -138,6 +138,7 @@ fn cache(folder: Option<&Path>) -> Check {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
