@@ -247,7 +247,7 @@ fn distance(one: &str, other: &str) -> usize {
 fn parse_row_groups(text: &str) -> Result<RowGroups, String> {
     let number = |text: &str| text.trim().parse::<usize>().map_err(|_| format!("`{text}` is not a row group"));
     let mut groups = Vec::new();
-    for part in text.split(',').filter(|it| !it.trim().is_empty()) {
+    for part in text.split(',') {
         match part.split_once('-') {
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
