@@ -90,20 +90,38 @@ impl DeviceArray {
         own + self.children.iter().map(Self::memory).sum::<u64>()
     }
 
-    /// The array in host memory: copies device buffers, shares host buffers.
+    /// The array in host memory: copies device buffers, with one wait for all of them, and shares host buffers.
     ///
     /// # Errors
     /// [`Error::Device`]; [`Error::Corrupt`] when the buffers do not form a valid array, which a decoder's bug would do.
     pub fn to_host(&self, stream: Option<&Stream>) -> Result<ArrayData> {
-        let copy = |memory: &Memory| match memory {
-            Memory::Host(buffer) => Ok(buffer.clone()),
-            Memory::Device(buffer) => download_buffer(buffer, stream),
-        };
+        let mut copied = Vec::new();
+        let queued = self.queue_copies(stream, &mut copied);
+        if let Some(stream) = stream {
+            // Also after a failure, before the targets are dropped. Not a wait of the scan, so not counted as one.
+            stream.gpu().backend().synchronize(stream.raw())?;
+        }
+        queued?;
+        self.assemble(&mut copied.into_iter())
+    }
+
+    /// Copies of all buffers, in the order in which [`assemble`](Self::assemble) takes them.
+    fn queue_copies(&self, stream: Option<&Stream>, copied: &mut Vec<Buffer>) -> Result<()> {
+        for memory in self.validity.iter().chain(&self.buffers) {
+            copied.push(match memory {
+                Memory::Host(buffer) => buffer.clone(),
+                Memory::Device(buffer) => queue_download(buffer, stream)?,
+            });
+        }
+        self.children.iter().try_for_each(|child| child.queue_copies(stream, copied))
+    }
+
+    fn assemble(&self, copied: &mut impl Iterator<Item = Buffer>) -> Result<ArrayData> {
         let data = ArrayData::builder(self.data_type.clone())
             .len(self.len)
-            .null_bit_buffer(self.validity.as_ref().map(copy).transpose()?)
-            .buffers(self.buffers.iter().map(copy).collect::<Result<_>>()?)
-            .child_data(self.children.iter().map(|it| it.to_host(stream)).collect::<Result<_>>()?)
+            .null_bit_buffer(self.validity.as_ref().and_then(|_| copied.next()))
+            .buffers(copied.take(self.buffers.len()).collect())
+            .child_data(self.children.iter().map(|it| it.assemble(copied)).collect::<Result<_>>()?)
             .build();
         data.map_err(|error| Error::corrupt(Place::default(), format!("the decoded array is not valid: {error}")))
     }
@@ -145,13 +163,14 @@ fn upload_buffer(buffer: &Buffer, stream: &Stream) -> Result<Memory> {
     Ok(Memory::Device(device))
 }
 
-fn download_buffer(buffer: &DeviceBuffer, stream: Option<&Stream>) -> Result<Buffer> {
+/// Queues a copy; the buffer holds its bytes once the stream has been synchronised.
+fn queue_download(buffer: &DeviceBuffer, stream: Option<&Stream>) -> Result<Buffer> {
     let stream = stream.ok_or_else(|| Error::Argument("a device array without a stream".into()))?;
     let mut host = MutableBuffer::from_len_zeroed(buffer.len() as usize);
     if !buffer.is_empty() {
-        // SAFETY: `host` is not touched before the stream has been synchronised, below.
+        // SAFETY: `to_host` neither reads nor drops the target before it has synchronised the stream. Becoming a Buffer
+        // does not move its bytes.
         unsafe { stream.copy_to_host(&mut host, buffer, 0)? };
-        stream.synchronize()?;
     }
     Ok(host.into())
 }

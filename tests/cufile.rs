@@ -170,8 +170,17 @@ fn refusals_fall_back_or_fail_by_compat_mode() {
 
 #[test]
 fn a_descriptor_without_o_direct_is_tried_next() {
-    let value = every_library(fake(), "version=1.15;reads=posix;direct=5018");
-    assert_eq!(value["verdict"], "cpu_memory");
+    let file = file(BYTES);
+    let output = command()
+        .args(["read", "--device", "emulated", "--json", "--verify", "--compat", "off"])
+        .arg(file.path())
+        .env("CUFILE_USE_PCIP2PDMA", "true") // O_DIRECT is tried first then
+        .env("PARQUET_GPU_CUFILE_LIBRARY", fake())
+        .env("FAKE_CUFILE_SCRIPT", "version=1.15;reads=posix;direct=5018")
+        .output()
+        .unwrap();
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&value["verified"], &value["verdict"]), (&true.into(), &"cpu_memory".into()), "{value}");
 }
 
 #[test]

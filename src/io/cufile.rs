@@ -20,7 +20,7 @@ use crate::options::IoOptions;
 use crate::plan::RangePlan;
 use crate::sys::cufile::{self as sys, CuFile, Status};
 
-/// The opened driver. It stays open until the process ends: closing it would end the counters and others' files.
+/// The opened driver. It stays open until the process ends: closing it earlier would end the counters and others' files.
 #[derive(Debug)]
 struct Driver {
     library: CuFile,
@@ -35,13 +35,33 @@ unsafe impl Sync for Driver {}
 // SAFETY: as above.
 unsafe impl Send for Driver {}
 
+static DRIVER: OnceLock<Result<Driver, (c_int, String)>> = OnceLock::new();
+
+/// Closes the driver at the process's end.
+extern "C" fn close() {
+    if let Some(Ok(driver)) = DRIVER.get() {
+        // SAFETY: it takes nothing. Readers that are still alive then belong to threads that the process abandons.
+        unsafe { (driver.library.functions.cuFileDriverClose)() };
+    }
+}
+
+/// Whether cuFile was told to use PCIe peer to peer, by its variable or in `cufile.json`.
+fn peer_to_peer_is_configured() -> bool {
+    if std::env::var("CUFILE_USE_PCIP2PDMA").is_ok_and(|it| it.eq_ignore_ascii_case("true") || it == "1") {
+        return true;
+    }
+    let path = std::env::var_os("CUFILE_ENV_PATH_JSON").unwrap_or_else(|| "/etc/cufile.json".into());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // Comments are allowed there, so no JSON parser reads it; a line is enough.
+    text.lines().map(|it| it.replace([' ', '\t'], "")).any(|it| it.starts_with("\"use_pci_p2pdma\":true"))
+}
+
 /// Held while a batch is read, so that the counters between two snapshots are ours.
 static READING: Mutex<()> = Mutex::new(());
 
 impl Driver {
     /// The process's driver. A failure is kept: trying again would cost as much and fail alike.
     fn get(named: Option<&Path>) -> Result<&'static Self> {
-        static DRIVER: OnceLock<Result<Driver, (c_int, String)>> = OnceLock::new();
         DRIVER.get_or_init(|| Self::open(named)).as_ref().map_err(|(code, message)| match code {
             0 => Error::Library { library: sys::LIBRARY, message: message.clone() },
             code => Error::CuFile { call: "cuFileDriverOpen", code: *code, message: message.clone() },
@@ -79,8 +99,18 @@ impl Driver {
             unsafe { get(&mut level) };
         }
         let counts = level >= 3 && library.version() >= 1150 && functions.cuFileGetStatsL3.is_some();
+        // libcufile 1.15 crashes when its own destructors find the driver open at the process's end. This handler is
+        // registered after the library was loaded, so it runs before they do.
+        // SAFETY: `close` is a plain function that may be called at any time.
+        unsafe { libc::atexit(close) };
         let no_nvfs = (!Path::new("/proc/driver/nvidia-fs").exists()).then_some("nvidia-fs is not loaded");
         Ok(Self { library, counts, no_nvfs })
+    }
+
+    /// Whether O_DIRECT descriptors are worth it: nvidia-fs and PCIe peer to peer need them, while cuFile's own POSIX path
+    /// reads past the page cache with them, at the disk's speed.
+    fn wants_o_direct(&self) -> bool {
+        self.no_nvfs.is_none() || peer_to_peer_is_configured()
     }
 
     /// Reads counted so far for a GPU. Where no row has its UUID, of all GPUs together; `None` when it cannot be told.
@@ -118,7 +148,7 @@ impl Driver {
     }
 }
 
-/// The version of the driver's library, when it has been opened.
+/// A failed status in words.
 pub fn describe(status: Status) -> String {
     match status.code {
         sys::CUDA_DRIVER_ERROR => format!("{}, CUresult {}", sys::describe(status.code), status.cuda),
@@ -160,14 +190,16 @@ impl Drop for RegisteredFile {
 }
 
 impl RegisteredFile {
-    /// Registers a file: with O_DIRECT, which nvidia-fs and peer to peer need, else as a plain descriptor, which is all
-    /// that some file systems and cuFile's own POSIX path take.
+    /// Registers a file, with O_DIRECT where that helps, else or when that is refused as a plain descriptor, which is all
+    /// that some file systems take.
     fn open(driver: &'static Driver, source: &Source) -> Result<Self> {
         let file = source.file().ok_or_else(|| Error::Argument("cuFile reads local files alone".into()))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
-        if let Ok(file) = direct.map_err(drop).and_then(|file| Self::register(driver, file).map_err(drop)) {
-            return Ok(file);
+        if driver.wants_o_direct() {
+            let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+            if let Ok(file) = direct.map_err(drop).and_then(|file| Self::register(driver, file).map_err(drop)) {
+                return Ok(file);
+            }
         }
         let plain = File::open(&path).map_err(|error| Error::io(source.name(), error))?;
         Self::register(driver, plain)

@@ -3,10 +3,11 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Scalar, StringArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar, StringArray, UInt64Array};
 use arrow::compute::kernels::cmp;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
+use arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::errors::Result as ParquetResult;
 
@@ -132,18 +133,24 @@ impl Term {
         if field.data_type().is_nested() {
             return Err(Error::Argument(format!("column {} is nested: it has no order", self.column)));
         }
+        let literal = match &self.test {
+            Test::Compare(_, literal) => Some(scalar(literal, field.data_type()).map_err(|error| {
+                Error::Argument(format!("column {} cannot be compared with `{literal}`: {error}", self.column))
+            })?),
+            _ => None,
+        };
         let evaluate = || -> ParquetResult<Vec<Option<bool>>> {
             let metadata = footer.metadata();
             let parquet_schema = metadata.file_metadata().schema_descr();
             let converter = StatisticsConverter::try_new(&self.column, schema, parquet_schema)?
                 .with_missing_null_counts_as_zero(false);
             let groups = metadata.row_groups();
-            match &self.test {
-                Test::Compare(comparison, literal) => {
+            match (&self.test, &literal) {
+                (Test::Compare(comparison, _), Some(literal)) => {
                     let (least, most) = (converter.row_group_mins(groups)?, converter.row_group_maxes(groups)?);
-                    compare(*comparison, literal, field.data_type(), &least, &most)
+                    compare(*comparison, literal, &least, &most)
                 }
-                null => {
+                (null, _) => {
                     let nulls: UInt64Array = converter.row_group_null_counts(groups)?;
                     let rows = groups.iter().map(|it| u64::try_from(it.num_rows()).unwrap_or(u64::MAX));
                     let wants_null = *null == Test::IsNull;
@@ -153,35 +160,30 @@ impl Term {
                 }
             }
         };
-        let outcome = guard::catch(evaluate).map_err(|error| match error {
-            parquet::errors::ParquetError::ArrowError(message) => {
-                Error::Argument(format!("column {} cannot be compared with this literal: {message}", self.column))
-            }
-            other => Error::from_parquet(Place { column: Some(self.column.clone()), ..Place::default() }, other),
+        let outcome = guard::catch(evaluate).map_err(|error| {
+            Error::from_parquet(Place { column: Some(self.column.clone()), ..Place::default() }, error)
         })?;
         // What is not known may match.
         Ok(outcome.into_iter().map(|it| it.unwrap_or(true)).collect())
     }
 }
 
+/// A literal as a value of a column's type.
+fn scalar(literal: &str, data_type: &DataType) -> Result<Scalar<ArrayRef>, ArrowError> {
+    let text: ArrayRef = Arc::new(StringArray::from(vec![literal]));
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(&text, data_type, &strict).map(Scalar::new)
+}
+
 /// `None` where a row group states no least or greatest value.
 fn compare(
     comparison: Comparison,
-    literal: &str,
-    data_type: &DataType,
+    literal: &Scalar<ArrayRef>,
     least: &ArrayRef,
     most: &ArrayRef,
 ) -> ParquetResult<Vec<Option<bool>>> {
-    let text: ArrayRef = Arc::new(StringArray::from(vec![literal]));
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let literal = Scalar::new(cast_with_options(&text, data_type, &strict)?);
-    let test = |array: &ArrayRef,
-                with: fn(
-        &dyn arrow::array::Datum,
-        &dyn arrow::array::Datum,
-    ) -> Result<BooleanArray, arrow::error::ArrowError>| {
-        with(array, &literal).map(|it| it.iter().collect::<Vec<_>>())
-    };
+    type Compare = fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, ArrowError>;
+    let test = |array: &ArrayRef, with: Compare| with(array, literal).map(|it| it.iter().collect::<Vec<_>>());
     let both = |one: Vec<Option<bool>>, other: Vec<Option<bool>>| -> Vec<Option<bool>> {
         one.into_iter().zip(other).map(|(one, other)| Some(one? && other?)).collect()
     };

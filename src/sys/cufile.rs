@@ -140,6 +140,7 @@ macro_rules! functions {
 functions! {
     required {
         cuFileDriverOpen() -> Status;
+        cuFileDriverClose() -> Status;
         cuFileHandleRegister(*mut Handle, *mut Descriptor) -> Status;
         cuFileHandleDeregister(Handle);
         cuFileBufRegister(*const c_void, usize, c_int) -> Status;

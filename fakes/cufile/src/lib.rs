@@ -185,6 +185,15 @@ pub extern "C" fn cuFileDriverOpen() -> Status {
     })
 }
 
+/// Closes the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuFileDriverClose() -> Status {
+    with(|it| {
+        let was_open = std::mem::take(&mut it.open);
+        status(if was_open { 0 } else { NOT_INITIALIZED })
+    })
+}
+
 /// The version as 1000 · major + 10 · minor.
 ///
 /// # Safety
