@@ -105,7 +105,8 @@ impl IoOptions {
 pub struct ReadOptions {
     /// How bytes travel.
     pub io: IoOptions,
-    /// Device memory that one scan may hold at a time, in bytes, everything counted. `None`: 80 % of what is free.
+    /// Device memory that one scan may hold at a time, in bytes, everything counted; on the CPU device, what the footer
+    /// says that one batch comes to. `None`: 80 % of what is free; on the CPU no limit for a row group.
     pub memory: Option<u64>,
     /// Rows a batch holds at most, in whole row groups. `None`: as many as the memory budget allows.
     pub batch_rows: Option<u64>,

@@ -36,7 +36,7 @@ fn corpus() -> Option<PathBuf> {
     root
 }
 
-/// Files of others: many row groups, nested, tiny pages, large chunks, codecs of the CPU, an index, no rows.
+/// Files of others: groups row groups, nested, tiny pages, large chunks, codecs of the CPU, an index, no rows.
 const REAL: [&str; 12] = [
     "apache+parquet-testing/data/alltypes_plain.snappy.parquet",
     "apache+parquet-testing/data/alltypes_tiny_pages.parquet",
@@ -64,32 +64,32 @@ fn plans_of_real_files() {
 
 #[test]
 fn plans_of_our_files() {
-    let many = footer(&testdata("many_row_groups.parquet"));
-    insta::assert_snapshot!("merged", plan(&many, &ReadOptions::default(), &context(true)).to_string());
-    let apart = ReadOptions::default().with_io(IoOptions::default().with_merge(0, 0)).with_batch_rows(200);
-    insta::assert_snapshot!("apart", plan(&many, &apart, &context(true)).to_string());
+    let groups = footer(&testdata("row_groups.parquet"));
+    insta::assert_snapshot!("merged", plan(&groups, &ReadOptions::default(), &context(true)).to_string());
+    let apart = ReadOptions::default().with_io(IoOptions::default().with_merge(0, 0)).with_batch_rows(100);
+    insta::assert_snapshot!("apart", plan(&groups, &apart, &context(true)).to_string());
     let on = ReadOptions::default().with_io(IoOptions::default().with_compat_mode(CompatMode::On));
-    insta::assert_snapshot!("compat_on", plan(&many, &on, &context(true)).to_string());
-    insta::assert_snapshot!("cpu_device", plan(&many, &on, &context(false)).to_string());
+    insta::assert_snapshot!("compat_on", plan(&groups, &on, &context(true)).to_string());
+    insta::assert_snapshot!("cpu_device", plan(&groups, &on, &context(false)).to_string());
     let nested = footer(&testdata("nested.parquet"));
     insta::assert_snapshot!("nested", plan(&nested, &ReadOptions::default(), &context(true)).to_string());
 }
 
 #[test]
 fn a_selection_is_kept_and_what_is_not_there_is_refused() {
-    let many = footer(&testdata("many_row_groups.parquet"));
-    let schema = many.metadata().file_metadata().schema_descr();
+    let groups = footer(&testdata("row_groups.parquet"));
+    let schema = groups.metadata().file_metadata().schema_descr();
     let mut selection =
-        Selection { projection: ProjectionMask::columns(schema, ["text"]), row_groups: Some(vec![7, 2, 2]) };
-    let plan = ScanPlan::new(&many, &selection, &ReadOptions::default(), &context(true)).unwrap();
-    assert_eq!(plan.leaves, [1]);
+        Selection { projection: ProjectionMask::columns(schema, ["note"]), row_groups: Some(vec![7, 2, 2]) };
+    let plan = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &context(true)).unwrap();
+    assert_eq!(plan.leaves, [7]);
     assert_eq!(plan.batches[0].row_groups.iter().map(|it| it.index).collect::<Vec<_>>(), [7, 2, 2]);
-    selection.row_groups = Some(vec![36]);
-    let error = ScanPlan::new(&many, &selection, &ReadOptions::default(), &context(true)).unwrap_err();
+    selection.row_groups = Some(vec![50]);
+    let error = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &context(true)).unwrap_err();
     assert_eq!(error.kind(), "argument");
     let small = Context { memory: 1000, ..context(true) };
     let selection = Selection { projection: ProjectionMask::all(), row_groups: None };
-    let error = ScanPlan::new(&many, &selection, &ReadOptions::default(), &small).unwrap_err();
+    let error = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &small).unwrap_err();
     assert_eq!(error.kind(), "budget");
 }
 

@@ -136,7 +136,7 @@ impl ScanPlan {
             let is_on_cpu = |leaf: usize| !context.gpu || on_cpu.contains_key(&footer.leaves[leaf].root);
             costs.push((index, budget::cost(footer, index, rows, &leaves, is_on_cpu)));
         }
-        let batches = budget::cut(&costs, options, context.memory, context.gpu)?;
+        let batches = budget::cut(&costs, options, context.memory, context.gpu || options.memory.is_some())?;
 
         let batch = |groups: Vec<(usize, budget::Cost)>| {
             let mut rows = 0u64;

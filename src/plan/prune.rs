@@ -100,7 +100,11 @@ fn term(text: &str) -> Result<Term, String> {
     });
     match found {
         Some((column, comparison, literal)) if !column.is_empty() && !literal.is_empty() => {
-            let bare = literal.strip_prefix('\'').and_then(|it| it.strip_suffix('\'')).unwrap_or(literal);
+            let quoted = literal.strip_prefix('\'').and_then(|it| it.strip_suffix('\''));
+            if quoted.is_none() && literal.contains(char::is_whitespace) {
+                return Err(format!("`{literal}` is not one literal: quote it"));
+            }
+            let bare = quoted.unwrap_or(literal);
             Ok(Term { column: column.to_string(), test: Test::Compare(comparison, bare.replace("''", "'")) })
         }
         _ => Err(format!("`{text}` is not a filter: COLUMN OP LITERAL, COLUMN IS [NOT] NULL")),
