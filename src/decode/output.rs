@@ -12,6 +12,9 @@ use crate::kernels::abi::{self, ZeroArgs, ZeroEntry, conversion};
 /// Buffers are padded to a multiple of this many bytes, as the Arrow columnar format recommends.
 const PADDING: u64 = 64;
 
+/// Bytes of a view in an array of views.
+const VIEW: u64 = 16;
+
 /// Bytes that one block zeroes.
 const ZERO_PART: u64 = 64 << 10;
 
@@ -44,6 +47,8 @@ pub(super) struct Output {
     validity: Option<DeviceBuffer>,
     /// Values, or offsets.
     values: DeviceBuffer,
+    /// Views, which stand for the offsets in the array.
+    views: Option<DeviceBuffer>,
     data: Option<DeviceBuffer>,
 }
 
@@ -80,11 +85,21 @@ impl Output {
             column.validity = validity.address();
         }
         zeros.push(&values, filled.unwrap_or(0));
+        let views = match leaf.decode {
+            LeafDecode::Strings { view: true, .. } => {
+                let bytes = rows.checked_mul(VIEW);
+                let views = alloc(bytes, "views")?;
+                zeros.push(&views, bytes.unwrap_or(0));
+                column.values = views.address();
+                Some(views)
+            }
+            _ => None,
+        };
         match leaf.decode {
             LeafDecode::Strings { .. } => column.offsets = values.address(),
             _ => column.values = values.address(),
         }
-        Ok(Self { validity, values, data: None })
+        Ok(Self { validity, values, views, data: None })
     }
 
     /// Allocates the bytes of strings and returns their address.
@@ -105,7 +120,7 @@ impl Output {
             len: count(rows)?,
             null_count: count(nulls)?,
             validity: self.validity.filter(|_| nulls > 0).map(Memory::Device),
-            buffers: [Some(self.values), self.data].into_iter().flatten().map(Memory::Device).collect(),
+            buffers: [self.views.or(Some(self.values)), self.data].into_iter().flatten().map(Memory::Device).collect(),
             children: Vec::new(),
         })
     }

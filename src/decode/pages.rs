@@ -189,7 +189,7 @@ fn not_decodable(leaf: &Leaf) -> Option<&'static str> {
         LeafDecode::Fixed { conversion, factor, in_width, out_width } => {
             (!fixed::is_sound(conversion, factor, in_width, out_width)).then_some("this conversion")
         }
-        LeafDecode::Strings { offset_width: 4 | 8, .. } => None,
+        LeafDecode::Strings { offset_width: 4, .. } | LeafDecode::Strings { offset_width: 8, view: false, .. } => None,
         LeafDecode::Strings { .. } => Some("this width of offsets"),
         LeafDecode::Cpu(reason) => Some(reason),
     }

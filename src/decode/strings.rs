@@ -7,7 +7,7 @@ use crate::device::Stream;
 use crate::device::staging::Staging;
 use crate::error::{Error, Place, Result};
 use crate::footer::LeafDecode;
-use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, encoding};
+use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, StringViewsArgs, encoding};
 
 pub(super) fn launch_refs(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
@@ -21,7 +21,13 @@ fn launch_gather(stream: &Stream, table: &Table, items: u64, bases: u64, count: 
     unsafe { stream.launch(count, &StringGatherArgs { pages, columns, items, bases, count: count.into() }) }
 }
 
-/// Writes offsets and bytes of all string columns, and checks those that must be UTF-8. Waits for the device once; the
+fn launch_views(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
+    let Table { pages, columns, .. } = *table;
+    // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
+    unsafe { stream.launch(count, &StringViewsArgs { pages, columns, items, count: count.into() }) }
+}
+
+/// Writes offsets, bytes and views of all string columns, and checks those that must be UTF-8. Waits for the device once; the
 /// fault word is read by `read_fault` in that wait.
 #[expect(clippy::too_many_arguments)] // everything that the first half of `decode_batch` made
 pub(super) fn gather(
@@ -55,6 +61,11 @@ pub(super) fn gather(
             checked_bases.push(0);
         }
     }
+    let is_view = |index: &u32| {
+        let leaf = request.leaves[work.pages[*index as usize].column as usize];
+        matches!(leaf.decode, LeafDecode::Strings { view: true, .. })
+    };
+    let views: Vec<u32> = work.strings.iter().copied().filter(is_view).collect();
     let mut zeros = Zeros::default();
     for (index, output) in outputs.iter_mut().enumerate() {
         if !matches!(request.leaves[index].decode, LeafDecode::Strings { .. }) {
@@ -72,11 +83,13 @@ pub(super) fn gather(
     let item_bases = staging.push(&bases);
     let checked_items = staging.push(&checked);
     let checked_bases = staging.push(&checked_bases);
+    let view_items = staging.push(&views);
     let zero_items = zeros.stage(&mut staging);
     let staged = staging.upload(stream, "work lists for strings")?;
     let table = Table { columns: staged.address(columns), ..*table };
     zeros.launch(stream, staged.address(zero_items))?;
     launch_gather(stream, &table, staged.address(items), staged.address(item_bases), blocks(bases.len())?)?;
+    launch_views(stream, &table, staged.address(view_items), blocks(views.len())?)?;
     let count = blocks(checked.len())?;
     utf8::launch(stream, &table, staged.address(checked_items), staged.address(checked_bases), count)?;
     read_fault()

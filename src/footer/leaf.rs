@@ -51,6 +51,8 @@ pub enum LeafDecode {
         offset_width: u32,
         /// Whether the values must be UTF-8.
         utf8: bool,
+        /// Whether the array is one of views; its offsets are of 4 bytes while it is made.
+        view: bool,
     },
     /// By arrow-rs, on the CPU, for the reason given.
     Cpu(&'static str),
@@ -83,7 +85,8 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
     use DataType as D;
     use PhysicalType as P;
     let fixed = |conversion, factor, in_width, out_width| LeafDecode::Fixed { conversion, factor, in_width, out_width };
-    let strings = |offset_width, utf8| LeafDecode::Strings { offset_width, utf8 };
+    let strings = |offset_width, utf8| LeafDecode::Strings { offset_width, utf8, view: false };
+    let views = |utf8| LeafDecode::Strings { offset_width: 4, utf8, view: true };
     // Same width: the bits as they are. Narrower: the low bits, as Rust's `as`. Wider: the sign extended.
     let integer = |in_width: u32, out_width: u32| match out_width > in_width {
         true => fixed(conversion::SIGN_EXTEND, 1, in_width, out_width),
@@ -92,7 +95,6 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
     match (physical, data_type) {
         (_, D::Null) => LeafDecode::Cpu("columns of unknown type"),
         (_, D::Dictionary(..)) => LeafDecode::Cpu("Arrow dictionaries"),
-        (_, D::Utf8View | D::BinaryView) => LeafDecode::Cpu("string views"),
         (_, D::RunEndEncoded(..)) => LeafDecode::Cpu("run-end encoded arrays"),
         (P::BOOLEAN, D::Boolean) => fixed(conversion::BOOL, 1, 0, 0),
         (P::INT32, D::Int8 | D::UInt8) => integer(4, 1),
@@ -115,6 +117,8 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
         (P::BYTE_ARRAY, D::LargeUtf8) => strings(8, true),
         (P::BYTE_ARRAY, D::Binary) => strings(4, false),
         (P::BYTE_ARRAY, D::LargeBinary) => strings(8, false),
+        (P::BYTE_ARRAY, D::Utf8View) => views(true),
+        (P::BYTE_ARRAY, D::BinaryView) => views(false),
         (P::BYTE_ARRAY, it) if it.is_decimal() => LeafDecode::Cpu("decimals in byte arrays"),
         (P::FIXED_LEN_BYTE_ARRAY, _) => match (type_length, data_type) {
             (0, _) => LeafDecode::Cpu("values of no bytes"),

@@ -139,7 +139,7 @@ enum ColumnFlag : uint32_t {
 
 // One leaf column's output in this batch.
 struct Column {
-    uint64_t values;    // fixed width: values; strings: unused
+    uint64_t values;    // fixed width: values; strings: views, where they are asked for
     uint64_t validity;  // 32-bit words, zeroed before the level kernel; 0 for required columns
     uint64_t refs;      // strings: a StringRef a row
     uint64_t offsets;   // strings: rows + 1 offsets
@@ -178,4 +178,5 @@ struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint6
 // `bases`: for each item, where the page's strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t count; };
 // `items` are dictionary pages (their entries) and PLAIN pages (their gathered bytes).
+struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t count; };
 struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };

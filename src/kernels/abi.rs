@@ -68,6 +68,7 @@ structs! {
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, items: u64, bases: u64, count: u64 }
+    StringViewsArgs { pages: u64, columns: u64, items: u64, count: u64 }
     Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, fault: u64, count: u64 }
 }
 
@@ -81,7 +82,7 @@ macro_rules! kernel_args {
 kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
-    StringGatherArgs => StringGather, Utf8Args => Utf8, ZeroArgs => Zero,
+    StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
 
 macro_rules! constants {

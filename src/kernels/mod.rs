@@ -73,6 +73,8 @@ kernels! {
     StringRefs = pqgpu_string_refs in "strings", 128 threads;
     /// Offsets and bytes from references, a block a page.
     StringGather = pqgpu_string_gather in "strings", 128 threads;
+    /// Views of gathered strings, a block a page.
+    StringViews = pqgpu_string_views in "strings", 128 threads;
     /// UTF-8 validation of gathered bytes.
     Utf8 = pqgpu_utf8 in "utf8", 256 threads;
 }

@@ -192,3 +192,29 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
         base += bytes;
     }
 }
+
+// A view is 16 bytes: the length, then 12 bytes of the string itself or, of a longer one, its first 4 bytes, the number
+// of its buffer (the column has one) and its offset there.
+KERNEL(pqgpu_string_views, StringViewsArgs, 128) {
+    if (blockIdx.x >= args.count) return;
+    const Page page = at<const Page>(args.pages)[at<const uint32_t>(args.items)[blockIdx.x]];
+    const Column column = at<const Column>(args.columns)[page.column];
+    const int32_t* offsets = at<const int32_t>(column.offsets) + page.first_row;
+    uint64_t* views = at<uint64_t>(column.values) + 2 * page.first_row;
+    for (uint32_t row = threadIdx.x; row < page.num_values; row += blockDim.x) {
+        const uint32_t start = (uint32_t)offsets[row];
+        const uint32_t bytes = (uint32_t)offsets[row + 1] - start;
+        const uint64_t in = column.data + start;
+        const bool fits = bytes <= 12;
+        uint64_t low = bytes;
+        uint64_t high = fits ? 0 : (uint64_t)start << 32;
+        const uint32_t copied = fits ? bytes : 4;
+        for (uint32_t it = 0; it < copied; ++it) {
+            const uint64_t byte = *at<const uint8_t>(in + it);
+            if (it < 4) low |= byte << (32 + 8 * it);
+            else high |= byte << (8 * (it - 4));
+        }
+        views[2 * row] = low;
+        views[2 * row + 1] = high;
+    }
+}

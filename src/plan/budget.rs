@@ -10,6 +10,9 @@ use crate::options::ReadOptions;
 /// Bytes of a `StringRef` for each row of a string column while it is decoded.
 const STRING_REF: u64 = 16;
 
+/// Bytes of a view in an array of views.
+const VIEW: u64 = 16;
+
 /// Bytes for each page: its header, descriptor, state and places in work lists.
 const PAGE: u64 = 56 + 110;
 
@@ -66,8 +69,9 @@ pub(super) fn cost(
         match leaf.decode {
             LeafDecode::Fixed { out_width: 0, .. } => add(bits),
             LeafDecode::Fixed { out_width, .. } => add(rows.saturating_mul(out_width.into())),
-            LeafDecode::Strings { offset_width, .. } => {
-                add(rows.saturating_mul(u64::from(offset_width) + STRING_REF));
+            LeafDecode::Strings { offset_width, view, .. } => {
+                let view = if view { VIEW } else { 0 };
+                add(rows.saturating_mul(u64::from(offset_width) + STRING_REF + view));
                 add(text);
             }
             LeafDecode::Cpu(_) => (),

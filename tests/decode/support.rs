@@ -128,10 +128,22 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
         other => other.primitive_width().unwrap_or(in_width as usize) as u32,
     };
     match (physical, data_type) {
-        (PhysicalType::BYTE_ARRAY, DataType::Utf8) => LeafDecode::Strings { offset_width: 4, utf8: true },
-        (PhysicalType::BYTE_ARRAY, DataType::Binary) => LeafDecode::Strings { offset_width: 4, utf8: false },
-        (PhysicalType::BYTE_ARRAY, DataType::LargeUtf8) => LeafDecode::Strings { offset_width: 8, utf8: true },
-        (PhysicalType::BYTE_ARRAY, DataType::LargeBinary) => LeafDecode::Strings { offset_width: 8, utf8: false },
+        (PhysicalType::BYTE_ARRAY, DataType::Utf8) => LeafDecode::Strings { offset_width: 4, utf8: true, view: false },
+        (PhysicalType::BYTE_ARRAY, DataType::Binary) => {
+            LeafDecode::Strings { offset_width: 4, utf8: false, view: false }
+        }
+        (PhysicalType::BYTE_ARRAY, DataType::LargeUtf8) => {
+            LeafDecode::Strings { offset_width: 8, utf8: true, view: false }
+        }
+        (PhysicalType::BYTE_ARRAY, DataType::LargeBinary) => {
+            LeafDecode::Strings { offset_width: 8, utf8: false, view: false }
+        }
+        (PhysicalType::BYTE_ARRAY, DataType::Utf8View) => {
+            LeafDecode::Strings { offset_width: 4, utf8: true, view: true }
+        }
+        (PhysicalType::BYTE_ARRAY, DataType::BinaryView) => {
+            LeafDecode::Strings { offset_width: 4, utf8: false, view: true }
+        }
         (PhysicalType::BOOLEAN, _) => fixed(conversion::BOOL, 0),
         (PhysicalType::INT96, _) => fixed(conversion::INT96_NANOS, 8),
         (PhysicalType::INT32, DataType::Date64) => {

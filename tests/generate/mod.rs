@@ -95,6 +95,8 @@ pub fn array(random: &mut Random, data_type: &DataType, rows: usize, nulls: u64,
             Arc::new(FixedSizeBinaryArray::new(*width, values.into(), validity))
         }
         DataType::Utf8 => Arc::new(texts().collect::<StringArray>()),
+        DataType::Utf8View => Arc::new(texts().collect::<StringViewArray>()),
+        DataType::BinaryView => Arc::new(texts().map(|it| it.map(String::into_bytes)).collect::<BinaryViewArray>()),
         DataType::LargeUtf8 => Arc::new(texts().collect::<LargeStringArray>()),
         DataType::Binary => Arc::new(texts().map(|it| it.map(String::into_bytes)).collect::<BinaryArray>()),
         DataType::LargeBinary => Arc::new(texts().map(|it| it.map(String::into_bytes)).collect::<LargeBinaryArray>()),
@@ -141,5 +143,7 @@ pub fn types() -> Vec<DataType> {
         DataType::LargeUtf8,
         DataType::Binary,
         DataType::LargeBinary,
+        DataType::Utf8View,
+        DataType::BinaryView,
     ]
 }
