@@ -3,14 +3,14 @@
 //! # The pipeline
 //!
 //! ```text
-//!  source ──► footer ──► plan ──► fetch ──► decompress ──► decode ──► batch
-//!  io::source footer/    plan/    io/       page/          decode/    batch.rs
-//!             CPU        CPU      I/O       decompress/    GPU        arrays in
-//!             metadata,  pure:    │         GPU            │          device memory
-//!             leaves     ranges,  │                        │
-//!                        routes   └──────► ledger ◄────────┘ columns decoded on
-//!                                          which path each   the CPU, and why
-//!                                          operation took
+//!  source ──► footer ──► plan ──► fetch ──► pages ──► decompress ──► decode ──► batch
+//!  io/source  footer/    plan/    io/       page/     decompress/    decode/    batch.rs
+//!             CPU        CPU      I/O       GPU       GPU            GPU        arrays in
+//!             metadata,  pure:    │                                             device memory
+//!             leaves     ranges,  ├──► ledger: which path each operation took     ▲
+//!                        routes   │                                               │
+//!                                 └──► arrow-rs (cpu.rs): columns that no kernel ─┘
+//!                                      decodes yet, and all columns on the CPU
 //! ```
 //!
 //! Each stage takes the value that the stage before it made and knows nothing of the stages after it:
@@ -25,7 +25,8 @@
 //! | decompress | page table | addresses of plain page bodies | `decompress/` |
 //! | decode | page table, leaves | [`DeviceArray`]s | `decode/` |
 //!
-//! [`reader`] alone wires them together. Underneath lie [`device`] (memory, streams, events, launches: CUDA, or the
+//! [`reader`] alone wires them together: `reader/gpu.rs` a batch on a device with kernels, `reader/host.rs` a batch on the
+//! CPU, `reader/raw.rs` a file undecoded. [`verify`] compares a scan with arrow-rs. Underneath lie [`device`] (memory, streams, events, launches: CUDA, or the
 //! same kernels on the CPU) and `sys` (symbol tables of foreign libraries); neither knows of Parquet. `kernels/` holds
 //! the CUDA C++ beside `abi.h`, the structs that Rust shares with it; a kernel file has the base name of the Rust file
 //! that launches it.

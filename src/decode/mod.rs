@@ -16,6 +16,7 @@ mod output;
 mod pages;
 pub mod strings;
 pub mod utf8;
+mod zero;
 
 use parquet::basic::Encoding;
 
@@ -29,8 +30,9 @@ use crate::error::{Error, Result};
 use crate::footer::{Leaf, LeafDecode};
 use crate::kernels::abi::{FaultSlot, PageState, StringRef};
 use crate::page::PageTable;
-use output::{Output, Zeros};
+use output::Output;
 use pages::Work;
+use zero::Zeros;
 
 /// Encodings that kernels decode, for [`plan::Context`](crate::plan::Context). RLE stands for levels and booleans; a
 /// footer lists BIT_PACKED for levels that a flat column does not even have. What a page really uses is checked by

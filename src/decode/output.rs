@@ -1,45 +1,19 @@
-//! The buffers of the arrays, and the zeroing of what no value fills.
+//! The buffers of the arrays.
 
 use arrow::datatypes::DataType;
 
+use super::zero::Zeros;
 use crate::batch::{DeviceArray, Memory};
-use crate::device::staging::{Slot, Staging};
 use crate::device::{DeviceBuffer, Stream};
 use crate::error::{Error, Result};
 use crate::footer::{Leaf, LeafDecode};
-use crate::kernels::abi::{self, ZeroArgs, ZeroEntry, conversion};
+use crate::kernels::abi::{self, conversion};
 
 /// Buffers are padded to a multiple of this many bytes, as the Arrow columnar format recommends.
 const PADDING: u64 = 64;
 
 /// Bytes of a view in an array of views.
 const VIEW: u64 = 16;
-
-/// Bytes that one block zeroes.
-const ZERO_PART: u64 = 64 << 10;
-
-/// Ranges to be zeroed.
-#[derive(Debug, Default)]
-pub(super) struct Zeros(Vec<ZeroEntry>);
-
-impl Zeros {
-    fn push(&mut self, buffer: &DeviceBuffer, from: u64) {
-        for start in (from..buffer.len()).step_by(ZERO_PART as usize) {
-            let bytes = ZERO_PART.min(buffer.len() - start);
-            self.0.push(ZeroEntry { target: buffer.address() + start, bytes });
-        }
-    }
-
-    pub(super) fn stage(&self, staging: &mut Staging) -> Slot {
-        staging.push(&self.0)
-    }
-
-    pub(super) fn launch(&self, stream: &Stream, entries: u64) -> Result<()> {
-        let count = super::blocks(self.0.len())?;
-        // SAFETY: the entries lie inside buffers that are freed in the order of this stream.
-        unsafe { stream.launch(count, &ZeroArgs { entries, count: count.into() }) }
-    }
-}
 
 /// One column's buffers.
 #[derive(Debug)]

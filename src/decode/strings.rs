@@ -1,7 +1,8 @@
 //! Launches the kernels of strings.cu, and between them sizes the buffers that the second one fills.
 
-use super::output::{Output, Zeros};
+use super::output::Output;
 use super::pages::Work;
+use super::zero::Zeros;
 use super::{Request, Table, blocks, utf8};
 use crate::device::Stream;
 use crate::device::staging::Staging;

@@ -216,12 +216,6 @@ impl Verdict {
 }
 
 impl PathReport {
-    /// Operations given to cuFile.
-    pub fn cufile_ops(&self) -> u64 {
-        let ours = self.gpus.values().map(|it| it.nvfs.ops + it.p2p.ops + it.posix.ops + it.unknown.ops);
-        ours.sum()
-    }
-
     /// What the counts prove.
     pub fn verdict(&self) -> Verdict {
         let (direct, posix) = (self.nvfs.ops + self.p2p.ops, self.cufile_posix.ops);

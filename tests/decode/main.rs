@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod corrupt;
+#[path = "../devices/mod.rs"]
+mod devices;
 mod files;
 #[path = "../generate/mod.rs"]
 mod generate;

@@ -21,29 +21,14 @@ use parquet_gpu::kernels::abi::{PageHeader, conversion, page_kind};
 use parquet_gpu::page::{ChunkInput, PageTable};
 use parquet_gpu::{DeviceArray, Error, Result};
 
-/// The devices under test: the emulated one in several orders, and a GPU where there is one.
+/// The devices under test, by name.
 pub fn devices(seeds: std::ops::Range<u64>) -> Vec<(String, Gpu)> {
-    #[cfg_attr(not(any(feature = "emulated", feature = "cuda")), allow(unused_mut))]
-    let mut devices = Vec::new();
-    #[cfg(feature = "emulated")]
-    for seed in seeds {
-        let backend = parquet_gpu::device::emulated::EmulatedBackend::new(seed);
-        devices.push((format!("emulated:{seed}"), Gpu::new(backend)));
-    }
-    #[cfg(not(feature = "emulated"))]
-    let _ = seeds;
-    #[cfg(feature = "cuda")]
-    match parquet_gpu::device::cuda::CudaBackend::open(0) {
-        Ok(backend) => devices.push(("cuda:0".into(), Gpu::new(backend))),
-        Err(error) if std::env::var("PARQUET_GPU_REQUIRE_GPU").is_ok_and(|it| it == "1") => {
-            panic!("PARQUET_GPU_REQUIRE_GPU is set, and there is no GPU: {error}")
-        }
-        Err(error) => println!("skipped on cuda:0: {error}"),
-    }
+    let seeds: Vec<u64> = seeds.collect();
+    let devices = crate::devices::devices_with(&seeds);
     if devices.is_empty() {
         println!("skipped: no device under test in this build");
     }
-    devices
+    devices.into_iter().map(|gpu| (gpu.name(), gpu)).collect()
 }
 
 /// A column chunk: pages back to back, as in a file.
