@@ -269,3 +269,48 @@ fn direct_and_host_ranges_of_one_batch_share_a_slab_with_the_batch_before() {
         assert_eq!((ops(&value, "nvfs"), ops(&value, "host"), ops(&value, "unaccounted")), (8, 4, 0), "{value}");
     }
 }
+
+/// Calls that misuse the library fail as they do in the real one.
+#[test]
+fn the_fake_punishes_misuse() {
+    use parquet_gpu::sys::cufile::{CuFile, Descriptor, FdOrPointer, HANDLE_TYPE_FD};
+    use std::os::fd::AsRawFd;
+    let library = CuFile::load(fakes::cufile()).unwrap();
+    let functions = &library.functions;
+    let file = file(1000);
+    let mut memory = vec![0u8; 4096];
+    let address = memory.as_mut_ptr();
+    let mut handle = std::ptr::null_mut();
+    let mut descriptor = Descriptor {
+        kind: HANDLE_TYPE_FD,
+        fd: FdOrPointer { pointer: std::ptr::null_mut() },
+        operations: std::ptr::null(),
+    };
+    descriptor.fd.fd = file.as_file().as_raw_fd();
+    // SAFETY: the structures and the memory live through the calls, and reads fit the memory.
+    unsafe {
+        assert_eq!((functions.cuFileBufRegister)(address.cast(), 4096, 0).code, 5001, "before the driver is open");
+        assert_eq!((functions.cuFileDriverOpen)().code, 0);
+        assert_eq!((functions.cuFileBufRegister)(address.cast(), 4096, 0).code, 0);
+        assert_eq!((functions.cuFileBufRegister)(address.cast(), 4096, 0).code, 5023);
+        assert_eq!((functions.cuFileBufDeregister)(address.cast()).code, 0);
+        assert_eq!((functions.cuFileBufDeregister)(address.cast()).code, 5024);
+        assert_eq!((functions.cuFileHandleRegister)(&mut handle, &mut descriptor).code, 0);
+        assert_eq!((functions.cuFileHandleRegister)(&mut handle, &mut descriptor).code, 5028);
+        assert_eq!((functions.cuFileRead)(handle, std::ptr::null_mut(), 10, 0, 0), -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(5022));
+        assert_eq!((functions.cuFileRead)(handle, address.cast(), 4096, 0, 0), 1000);
+        // Statistics: what was counted is lost when they start or stop, and tails stay as they were.
+        let (set, get) = (functions.cuFileSetStatsLevel.unwrap(), functions.cuFileGetStatsL3.unwrap());
+        let mut words = vec![u64::MAX; 1024];
+        assert_ne!(get(words.as_mut_ptr().cast()).code, 0, "level 0 counts nothing");
+        assert_eq!((set(3).code, set(4).code), (0, 5022));
+        assert_eq!((functions.cuFileRead)(handle, address.cast(), 4096, 0, 0), 1000);
+        assert_eq!(get(words.as_mut_ptr().cast()).code, 0);
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        assert_eq!((bytes[1136], bytes[1144 + 48], bytes[1144 + 72]), (1, 1, 1), "one GPU, one read, by POSIX");
+        assert!(bytes[1144 + 248..].iter().all(|it| *it == 0xff), "rows behind the last stay untouched");
+        (functions.cuFileHandleDeregister)(handle);
+        assert_eq!((functions.cuFileDriverClose)().code, 0);
+    }
+}
