@@ -172,6 +172,19 @@ fn one_failing_file_does_not_stop_the_others() {
 }
 
 #[test]
+fn an_error_names_the_file_whatever_its_name_is() {
+    let folder = tempfile::tempdir().unwrap();
+    // Every error has an `o` in it.
+    std::fs::write(folder.path().join("o"), "no Parquet").unwrap();
+    let (_, _, err) = parts(command().args(["scan", "o"]).current_dir(folder.path()).output().unwrap());
+    assert!(err.starts_with("pqgpu: o: "), "{err}");
+    for missing in ["missing.parquet", "missing-*.parquet", "a["] {
+        let (_, _, err) = run(&["scan", missing]);
+        assert_eq!(err.matches(missing).count(), 1, "{err}");
+    }
+}
+
+#[test]
 fn globs_are_sorted_and_names_with_brackets_are_files() {
     let (status, out, _) = run(&["scan", "testdata/types_*.parquet", "--json"]);
     let files: Vec<Value> = objects(&out).iter().map(|it| it["file"].clone()).collect();
@@ -272,6 +285,14 @@ fn flags_before_our_variables_before_kvikio_s() {
         let (status, out, err) = wrong(name, value);
         assert_eq!((status, out.as_str()), (2, ""), "{name}");
         assert!(err.contains(value), "{err}");
+    }
+    // An empty one is not set.
+    let selection = ["DEVICE", "COLUMNS", "ROW_GROUPS", "FILTER", "VERIFY", "REPEAT", "JSON"];
+    let selection = selection.map(|it| format!("PARQUET_GPU_{it}"));
+    let settings = parquet_gpu::options::TABLE.iter().map(|it| it.variable.to_string());
+    for name in settings.chain(selection) {
+        let (status, out, err) = parts(command().args(["scan", GOOD]).env(&name, "").output().unwrap());
+        assert_eq!((status, err.as_str()), (0, ""), "{name}: {out}");
     }
     let (status, out, _) = wrong("PARQUET_GPU_JSON", "1");
     assert_eq!((status, objects(&out).len()), (0, 1));

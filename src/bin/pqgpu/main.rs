@@ -54,6 +54,7 @@ fn main() -> ExitCode {
     // A closed pipe ends the command quietly, as it ends every other.
     // SAFETY: it runs before any thread is made, and SIG_DFL is a valid handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    ignore_empty_variables();
     let args = Args::parse(); // exits with 2 itself
     let outcome = match &args.command {
         Command::Scan(it) => scan::run(it),
@@ -69,6 +70,15 @@ fn main() -> ExitCode {
     ExitCode::from(status.code())
 }
 
+/// An empty variable is not set, as in `ReadOptions::from_env`; clap would read it as a value.
+fn ignore_empty_variables() {
+    let ours = |name: &str| name.starts_with("PARQUET_GPU_");
+    for (name, _) in std::env::vars_os().filter(|(name, value)| value.is_empty() && name.to_str().is_some_and(ours)) {
+        // SAFETY: it runs before any thread is made.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// A line on standard error.
 fn complain(message: &str) {
     eprintln!("pqgpu: {}", report::printable(message));
@@ -76,11 +86,14 @@ fn complain(message: &str) {
 
 /// Reports what failed for one file: as an object on standard output with `--json`, else on standard error.
 fn failed(file: &str, error: &Error, as_json: bool) -> Status {
-    let message = error.to_string();
+    let is_named = match error {
+        Error::NotFound { source_name: name, .. } | Error::Io { what: name, .. } => name.contains(file),
+        _ => false,
+    };
     match as_json {
         true => println!("{}", report::failure(file, error)),
-        false if message.contains(file) => complain(&message),
-        false => complain(&format!("{file}: {message}")),
+        false if is_named => complain(&error.to_string()),
+        false => complain(&format!("{file}: {error}")),
     }
     Status::of(error)
 }

@@ -14,7 +14,7 @@ pub fn expand(argument: &str) -> Result<Vec<String>> {
     if plain {
         return Ok(vec![argument.to_string()]);
     }
-    let paths = glob::glob(argument).map_err(|error| Error::Argument(format!("{argument}: {error}")))?;
+    let paths = glob::glob(argument).map_err(|error| Error::Argument(error.to_string()))?;
     let mut names = Vec::new();
     for path in paths {
         let path = path.map_err(|error| Error::Io { what: argument.into(), cause: error.into() })?;

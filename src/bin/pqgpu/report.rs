@@ -24,7 +24,11 @@ pub fn speed(bytes: u64, seconds: f64) -> String {
 /// The median of some times, in seconds.
 pub fn median(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
+    let (below, above) = (seconds.len().saturating_sub(1) / 2, seconds.len() / 2);
+    match (seconds.get(below), seconds.get(above)) {
+        (Some(below), Some(above)) => f64::midpoint(*below, *above),
+        _ => 0.0,
+    }
 }
 
 /// Columns of a line.
@@ -32,7 +36,7 @@ pub const WIDTH: usize = 80;
 
 /// A line of at most 80 columns.
 pub fn line(text: &str) -> String {
-    let text = printable(text);
+    let text = printable(text).replace('\n', "\\n");
     if text.chars().count() <= WIDTH { text } else { text.chars().take(WIDTH - 1).chain(['…']).collect() }
 }
 
@@ -128,6 +132,7 @@ mod tests {
         assert!(lines.iter().all(|it| it.chars().count() <= WIDTH));
         assert!(lines[1].starts_with("    word"));
         assert_eq!(wrap("a ", ""), ["a"]);
+        assert_eq!(line("a\nb"), "a\\nb");
         assert_eq!(line(&"ß".repeat(100)).chars().count(), WIDTH);
         assert_eq!(printable("a\u{1b}[2Jb\nß"), "a\\u{1b}[2Jb\nß");
     }
@@ -137,5 +142,6 @@ mod tests {
         assert_eq!((size(1023), size(1536), size(4 << 40)), ("1023 B".into(), "1.5 KiB".into(), "4.0 TiB".into()));
         assert_eq!((speed(2_000_000_000, 0.5), speed(1, 0.0)), ("4.00 GB/s".into(), "-".into()));
         assert_eq!((median(vec![3.0, 1.0, 2.0]), median(vec![])), (2.0, 0.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
     }
 }
