@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::ledger::{Count, Ledger, Reads};
+use super::ledger::{Count, Ledger, Reads, Snapshot};
 use super::posix;
 use super::source::Source;
 use crate::device::{DeviceBuffer, Gpu};
@@ -56,6 +56,16 @@ fn peer_to_peer_is_configured() -> bool {
     text.lines().map(|it| it.replace([' ', '\t'], "")).any(|it| it.starts_with("\"use_pci_p2pdma\":true"))
 }
 
+/// Why nvidia-fs cannot be used, if so: containers often see the module of their host without its device nodes.
+fn no_nvfs(root: &Path) -> Option<&'static str> {
+    if !root.join("proc/driver/nvidia-fs").exists() {
+        return Some("nvidia-fs is not loaded");
+    }
+    let mut nodes = std::fs::read_dir(root.join("dev")).into_iter().flatten().flatten();
+    let found = nodes.any(|it| it.file_name().to_string_lossy().starts_with("nvidia-fs"));
+    (!found).then_some("nvidia-fs is loaded, but /dev/nvidia-fs* is missing")
+}
+
 /// Held while a batch is read, so that the counters between two snapshots are ours.
 static READING: Mutex<()> = Mutex::new(());
 
@@ -83,7 +93,7 @@ impl Driver {
             unsafe { std::env::set_var("CUFILE_LOGFILE_PATH", "/dev/null") };
         }
         let functions = &library.functions;
-        // Before opening: afterwards it would zero what others counted.
+        // Before opening: a driver that is open already may lack the counters of a higher level.
         if let Some(set) = functions.cuFileSetStatsLevel {
             // SAFETY: it takes a level.
             unsafe { set(3) };
@@ -103,8 +113,7 @@ impl Driver {
         // registered after the library was loaded, so it runs before they do.
         // SAFETY: `close` is a plain function that may be called at any time.
         unsafe { libc::atexit(close) };
-        let no_nvfs = (!Path::new("/proc/driver/nvidia-fs").exists()).then_some("nvidia-fs is not loaded");
-        Ok(Self { library, counts, no_nvfs })
+        Ok(Self { library, counts, no_nvfs: no_nvfs(Path::new("/")) })
     }
 
     /// Whether O_DIRECT descriptors are worth it: nvidia-fs and PCIe peer to peer need them, while cuFile's own POSIX path
@@ -113,8 +122,9 @@ impl Driver {
         self.no_nvfs.is_none() || peer_to_peer_is_configured()
     }
 
-    /// Reads counted so far for a GPU. Where no row has its UUID, of all GPUs together; `None` when it cannot be told.
-    fn reads(&self, uuid: Option<[u8; 16]>) -> Option<Reads> {
+    /// Reads counted so far; `None` when the library does not say. In host memory, real libraries know no GPU and have no
+    /// row: nothing is proven then.
+    fn reads(&self) -> Option<Snapshot> {
         let get = self.library.functions.cuFileGetStatsL3.filter(|_| self.counts)?;
         // u64s, so that the structure is aligned as C has it.
         let mut buffer = vec![0u64; sys::STATISTICS_BUFFER / 8];
@@ -126,25 +136,18 @@ impl Driver {
         let bytes: &[u8] = bytemuck::cast_slice(&buffer);
         let layout = sys::Layout::of(self.library.version());
         let gpus: u32 = bytemuck::pod_read_unaligned(&bytes[layout.gpus..layout.gpus + 4]);
-        let rows = bytes[layout.rows..].chunks_exact(sys::GPU_ROW).take((gpus as usize).min(sys::GPU_ROWS));
         let word = |row: &[u8], at: usize| bytemuck::pod_read_unaligned::<u64>(&row[at..at + 8]);
-        let read = |row: &[u8]| Reads {
-            total: word(row, sys::ROW_READS),
-            nvfs: word(row, sys::ROW_NVFS),
-            p2p: word(row, sys::ROW_P2P),
-            posix: word(row, sys::ROW_POSIX),
-        };
-        let ours = rows.clone().find(|row| uuid.is_some_and(|it| it == row[..16]));
-        if let Some(row) = ours {
-            return Some(read(row));
+        let mut snapshot = Snapshot::default();
+        for row in bytes[layout.rows..].chunks_exact(sys::GPU_ROW).take((gpus as usize).min(sys::GPU_ROWS)) {
+            let reads = Reads {
+                total: word(row, sys::ROW_READS),
+                nvfs: word(row, sys::ROW_NVFS),
+                p2p: word(row, sys::ROW_P2P),
+                posix: word(row, sys::ROW_POSIX),
+            };
+            snapshot.add(bytemuck::pod_read_unaligned(&row[..16]), reads);
         }
-        // In host memory, real libraries know no GPU and count no row: nothing is proven then.
-        rows.map(read).reduce(|sum, row| Reads {
-            total: sum.total + row.total,
-            nvfs: sum.nvfs + row.nvfs,
-            p2p: sum.p2p + row.p2p,
-            posix: sum.posix + row.posix,
-        })
+        Some(snapshot)
     }
 }
 
@@ -272,26 +275,23 @@ impl DirectReader {
 
         let uuid = self.gpu.properties().uuid;
         let alone = READING.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.driver.reads(uuid);
+        let before = self.driver.reads();
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
             let threads = self.threads.min(tasks.len()).max(1);
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            // A thread that the system refuses is one thread less: this one alone gets everything done.
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).map_while(spawn).collect();
             let own = work();
             let joined = others
                 .into_iter()
                 .map(|it| it.join().unwrap_or_else(|_| Err(Error::Argument("a reading thread panicked".into()))));
             [own].into_iter().chain(joined).collect()
         });
-        let after = self.driver.reads(uuid);
+        let after = self.driver.reads();
         drop(alone);
 
         let ours = Count { ops: ops.into_inner(), bytes: bytes.into_inner() };
-        let counted = match (before, after) {
-            (Some(before), Some(after)) => Some(after.since(before)),
-            // The row of a GPU appears with its first read.
-            (None, Some(after)) if self.driver.counts => Some(after),
-            _ => None,
-        };
+        let counted = before.zip(after).and_then(|(before, after)| after.since(&before, uuid));
         if ours.ops > 0 {
             ledger.direct(&self.gpu.name(), ours, counted);
         }
@@ -380,5 +380,21 @@ impl DirectReader {
 impl Drop for DirectReader {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvidia_fs_needs_its_module_and_its_nodes() {
+        let root = tempfile::tempdir().expect("a folder");
+        assert_eq!(no_nvfs(root.path()), Some("nvidia-fs is not loaded"));
+        std::fs::create_dir_all(root.path().join("proc/driver/nvidia-fs")).expect("a folder");
+        assert!(no_nvfs(root.path()).is_some_and(|it| it.contains("/dev/nvidia-fs* is missing")));
+        std::fs::create_dir_all(root.path().join("dev")).expect("a folder");
+        std::fs::write(root.path().join("dev/nvidia-fs0"), "").expect("a file");
+        assert_eq!(no_nvfs(root.path()), None);
     }
 }

@@ -38,11 +38,41 @@ pub struct Reads {
 impl Reads {
     /// What was counted since `before`.
     pub fn since(self, before: Self) -> Self {
+        self.zip(before, u64::saturating_sub)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            total: self.total.saturating_sub(before.total),
-            nvfs: self.nvfs.saturating_sub(before.nvfs),
-            p2p: self.p2p.saturating_sub(before.p2p),
-            posix: self.posix.saturating_sub(before.posix),
+            total: with(self.total, other.total),
+            nvfs: with(self.nvfs, other.nvfs),
+            p2p: with(self.p2p, other.p2p),
+            posix: with(self.posix, other.posix),
+        }
+    }
+}
+
+/// What cuFile's statistics have counted at one time, a row a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot(BTreeMap<[u8; 16], Reads>);
+
+impl Snapshot {
+    /// Enters the row of the GPU with this UUID.
+    pub fn add(&mut self, uuid: [u8; 16], reads: Reads) {
+        let row = self.0.entry(uuid).or_default();
+        *row = row.plus(reads);
+    }
+
+    /// What was counted since `before` for the GPU with this UUID or, where no row has it, for all together; `None` when
+    /// there is no row. A row appears with its GPU's first read, so one that is missing in `before` was zero.
+    pub fn since(&self, before: &Self, uuid: Option<[u8; 16]>) -> Option<Reads> {
+        let counted = |(uuid, reads): (&[u8; 16], &Reads)| reads.since(before.0.get(uuid).copied().unwrap_or_default());
+        match uuid.and_then(|it| self.0.get_key_value(&it)) {
+            Some(row) => Some(counted(row)),
+            None => self.0.iter().map(counted).reduce(Reads::plus),
         }
     }
 }
@@ -354,6 +384,21 @@ mod tests {
         assert_eq!((mixed.verdict(), mixed.cufile_posix), (Verdict::Mixed, ours(3)));
         assert_eq!(mixed.require_gds().expect_err("3 are not").kind(), "gds_required");
         assert_eq!(report(10, reads(0, 0, 10)).verdict(), Verdict::CpuMemory);
+    }
+
+    #[test]
+    fn a_row_that_appears_with_our_first_read_is_compared_with_nothing() {
+        let row = |nvfs, posix| Reads { total: nvfs + posix, nvfs, p2p: 0, posix };
+        let (mut before, mut after) = (Snapshot::default(), Snapshot::default());
+        before.add([1; 16], row(0, 4)); // another GPU's, read into earlier
+        after.add([1; 16], row(0, 4));
+        after.add([2; 16], row(10, 0));
+        assert_eq!(after.since(&before, Some([2; 16])), reads(10, 0, 0));
+        assert_eq!(report(10, after.since(&before, Some([2; 16]))).verdict(), Verdict::Direct);
+        // No row is ours by name: all that was counted meanwhile.
+        assert_eq!(after.since(&before, None), reads(10, 0, 0));
+        assert_eq!(after.since(&after, Some([2; 16])), reads(0, 0, 0));
+        assert_eq!(Snapshot::default().since(&Snapshot::default(), Some([2; 16])), None);
     }
 
     #[test]
