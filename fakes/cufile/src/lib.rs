@@ -18,8 +18,10 @@
 //! | `gpus` | GPUs in the statistics | 1 |
 //! | `uuid` | the UUID of the first GPU, 32 hexadecimal digits | zeros |
 //!
-//! Misuse fails as measured of the real library: 5023 for memory registered twice, 5024 for memory that is not
-//! registered, 5028 for a file registered twice, -1 with errno 5022 for a bad argument. `cuFileStatsStart` zeroes what was
+//! Misuse fails as measured of 1.18 and 1.20: 5023 for memory registered twice, 5024 for memory that is not registered,
+//! 5028 for a file registered twice, 5008 for a kind of handle that it does not know, 5006 for ending a registration
+//! before the driver is open, -1 with errno 5022 for a negative place in the file, -1 with EINVAL for no handle or no
+//! memory. Registering opens a driver that is not open. `cuFileStatsStart` zeroes what was
 //! counted, `cuFileStatsStop` sets the level to 0 and loses it, tails of structures stay untouched, and before 1.18
 //! `read_ops.ok` counts twice.
 #![allow(non_snake_case)]
@@ -42,6 +44,8 @@ fn status(code: c_int) -> Status {
 }
 
 const NOT_INITIALIZED: c_int = 5001;
+const CLOSING: c_int = 5006;
+const IO_NOT_SUPPORTED: c_int = 5008;
 const INVALID_VALUE: c_int = 5022;
 const ALREADY_REGISTERED: c_int = 5023;
 const NOT_REGISTERED: c_int = 5024;
@@ -176,13 +180,26 @@ fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
     work(state.as_mut().expect("it was made"))
 }
 
+impl State {
+    fn open(&mut self) -> Status {
+        self.open = self.script.open == 0;
+        status(self.script.open)
+    }
+
+    /// Registrations open a driver that is not open.
+    fn ensure_open(&mut self) -> Result<(), Status> {
+        if self.open {
+            return Ok(());
+        }
+        let status = self.open();
+        if status.code == 0 { Ok(()) } else { Err(status) }
+    }
+}
+
 /// Opens the driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverOpen() -> Status {
-    with(|it| {
-        it.open = it.script.open == 0;
-        status(it.script.open)
-    })
+    with(State::open)
 }
 
 /// Closes the driver.
@@ -223,14 +240,17 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
     // SAFETY: the caller's promise.
     let (kind, fd) = unsafe { ((*descriptor).kind, (*descriptor).fd as u32 as c_int) };
     with(|it| {
-        if !it.open {
-            return status(NOT_INITIALIZED);
+        if let Err(status) = it.ensure_open() {
+            return status;
         }
         if kind != 1 {
-            return status(INVALID_VALUE);
+            return status(IO_NOT_SUPPORTED);
         }
         // SAFETY: it only asks for the flags of a descriptor.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        if flags < 0 {
+            return status(INVALID_VALUE);
+        }
         if it.script.direct != 0 && flags & libc::O_DIRECT != 0 {
             return status(it.script.direct);
         }
@@ -259,8 +279,8 @@ pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufRegister(address: *const c_void, bytes: usize, _flags: c_int) -> Status {
     with(|it| {
-        if !it.open {
-            return status(NOT_INITIALIZED);
+        if let Err(status) = it.ensure_open() {
+            return status;
         }
         if address.is_null() || bytes == 0 {
             return status(INVALID_VALUE);
@@ -268,10 +288,11 @@ pub extern "C" fn cuFileBufRegister(address: *const c_void, bytes: usize, _flags
         if it.script.buffer != 0 {
             return status(it.script.buffer);
         }
-        match it.memory.insert(address as usize, bytes) {
-            Some(_) => status(ALREADY_REGISTERED),
-            None => OK,
+        if it.memory.contains_key(&(address as usize)) {
+            return status(ALREADY_REGISTERED);
         }
+        it.memory.insert(address as usize, bytes);
+        OK
     })
 }
 
@@ -279,6 +300,7 @@ pub extern "C" fn cuFileBufRegister(address: *const c_void, bytes: usize, _flags
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufDeregister(address: *const c_void) -> Status {
     with(|it| match it.memory.remove(&(address as usize)) {
+        _ if !it.open => status(CLOSING),
         Some(_) => OK,
         None => status(NOT_REGISTERED),
     })
@@ -317,14 +339,17 @@ pub unsafe extern "C" fn cuFileRead(
     offset: i64,
 ) -> isize {
     let found = with(|it| {
-        let fd = it
-            .files
-            .get(&(handle as usize))
-            .copied()
-            .filter(|_| it.open && !base.is_null() && from >= 0 && offset >= 0)?;
-        Some((fd, next(&mut it.script)))
+        let fd = it.files.get(&(handle as usize)).copied().filter(|_| it.open && !base.is_null());
+        let fd = fd.ok_or(libc::EINVAL)?;
+        if from < 0 || offset < 0 {
+            return Err(INVALID_VALUE);
+        }
+        Ok((fd, next(&mut it.script)))
     });
-    let Some((fd, outcome)) = found else { return errno(INVALID_VALUE) };
+    let (fd, outcome) = match found {
+        Ok(found) => found,
+        Err(code) => return errno(code),
+    };
     match outcome {
         Outcome::Error(code) => {
             with(|it| it.counts.errors += 1);
@@ -440,6 +465,9 @@ unsafe fn put<T>(structure: *mut c_void, at: usize, value: T) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetStatsL1(statistics: *mut c_void) -> Status {
     with(|it| {
+        if !it.open {
+            return status(NOT_INITIALIZED);
+        }
         if it.level < 1 {
             return status(INVALID_VALUE);
         }
@@ -460,6 +488,9 @@ pub unsafe extern "C" fn cuFileGetStatsL1(statistics: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetStatsL3(statistics: *mut c_void) -> Status {
     with(|it| {
+        if !it.open {
+            return status(NOT_INITIALIZED);
+        }
         if it.level < 3 || it.script.version < 1150 {
             return status(INVALID_VALUE);
         }
