@@ -177,11 +177,15 @@ fn row_groups(footer: &Footer, selection: &Selection) -> Result<Vec<usize>> {
 fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Context<'_>) -> BTreeMap<usize, String> {
     let mut on_cpu = BTreeMap::new();
     // arrow-rs reads such a row group to the end of its pages; kernels must know beforehand how many rows come.
-    let negative = row_groups.iter().any(|group| footer.metadata().row_group(*group).num_rows() < 0);
+    let unclear = row_groups.iter().any(|group| {
+        let group = footer.metadata().row_group(*group);
+        group.num_rows() < 0
+            || (group.num_rows() == 0 && leaves.iter().any(|leaf| group.column(*leaf).num_values() != 0))
+    });
     for &index in leaves {
         let leaf = &footer.leaves[index];
-        if negative {
-            on_cpu.entry(leaf.root).or_insert("a negative number of rows in the footer".into());
+        if unclear {
+            on_cpu.entry(leaf.root).or_insert("a row count in the footer that cannot be".into());
         }
         let by_type = match leaf.decode {
             LeafDecode::Cpu(reason) => Some(reason.to_string()),
