@@ -210,9 +210,19 @@ fn statistics_that_somebody_turned_off_prove_nothing() {
 
 #[test]
 fn the_row_of_our_gpu_counts() {
-    // The emulated device's UUID is in the first row; a second GPU's row stays zero.
-    let value = every_library(fake(), "version=1.20;reads=nvfs;gpus=2");
-    assert_eq!((ops(&value, "nvfs"), &value["verdict"]), (3, &"direct".into()), "{value}");
+    let file = file(BYTES);
+    let uuid: String = b"pqgpu-emulated\0\0".iter().map(|it| format!("{it:02x}")).collect();
+    for version in ["1.18", "1.19"] {
+        // Meanwhile somebody reads to another GPU, through CPU memory.
+        let script = format!("version={version};reads=nvfs;gpus=2;other=5;uuid={uuid}");
+        let (status, value) = read(fake(), &script, file.path(), &["--require-gds"]);
+        assert_eq!((status, ops(&value, "nvfs"), &value["verdict"]), (0, 3, &"direct".into()), "{value}");
+        assert_eq!((ops(&value, "cufile_posix"), ops(&value, "unaccounted")), (0, 0), "{value}");
+        // No row is ours by name: whose reads were whose is not known, and ours may be those through CPU memory.
+        let script = format!("version={version};reads=nvfs;gpus=2;other=5");
+        let (status, value) = read(fake(), &script, file.path(), &["--require-gds"]);
+        assert_eq!((status, &value["verdict"]), (3, &"unaccounted".into()), "{value}");
+    }
 }
 
 /// A file of several row groups in which large chunks lie between small ones, each too far from the next to be read
@@ -350,16 +360,32 @@ fn misuse(path: &Path) {
         assert_eq!((functions.cuFileBufDeregister)(address.cast()).code, 5024);
         assert_eq!((functions.cuFileBufRegister)(std::ptr::null(), 4096, 0).code, 5022);
         assert_eq!((functions.cuFileBufRegister)(address.cast(), 0, 0).code, 5022);
+        assert_eq!((functions.cuFileBufDeregister)(std::ptr::null()).code, 5022);
 
         let mut descriptor = describe(HANDLE_TYPE_FD, file.as_file().as_raw_fd());
         assert_eq!((functions.cuFileHandleRegister)(&mut handle, &mut descriptor).code, 0);
         assert_eq!((functions.cuFileHandleRegister)(&mut other, &mut descriptor).code, 5028);
         assert_eq!((functions.cuFileHandleRegister)(&mut other, &mut describe(HANDLE_TYPE_FD, 1 << 20)).code, 5022);
         assert_eq!((functions.cuFileHandleRegister)(&mut other, &mut describe(7, descriptor.fd.fd)).code, 5008);
+        let folder = std::fs::File::open("/dev/shm").unwrap();
+        let mut no_file = describe(HANDLE_TYPE_FD, folder.as_raw_fd());
+        assert_eq!((functions.cuFileHandleRegister)(&mut other, &mut no_file).code, 5018);
 
         assert_eq!(((functions.cuFileRead)(handle, std::ptr::null_mut(), 10, 0, 0), errno()), (-1, Some(libc::EINVAL)));
         assert_eq!(((functions.cuFileRead)(other, address.cast(), 10, 0, 0), errno()), (-1, Some(libc::EINVAL)));
         assert_eq!(((functions.cuFileRead)(handle, address.cast(), 10, -1, 0), errno()), (-1, Some(5022)));
+        let unknown = 0x1234 as *mut _;
+        assert_eq!(((functions.cuFileRead)(unknown, address.cast(), 10, 0, 0), errno()), (-1, Some(5027)));
+        let write_only = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+        let mut writes = describe(HANDLE_TYPE_FD, write_only.as_raw_fd());
+        assert_eq!((functions.cuFileHandleRegister)(&mut other, &mut writes).code, 0);
+        assert_eq!(((functions.cuFileRead)(other, address.cast(), 10, 0, 0), errno()), (-1, Some(5019)));
+        (functions.cuFileHandleDeregister)(other);
+        // Outside registered memory. Where it is not registered, nothing is checked.
+        assert_eq!((functions.cuFileBufRegister)(address.cast(), 4096, 0).code, 0);
+        assert_eq!(((functions.cuFileRead)(handle, address.cast(), 10, 0, -1), errno()), (-1, Some(5030)));
+        assert_eq!(((functions.cuFileRead)(handle, address.cast(), 4096, 0, 4096), errno()), (-1, Some(5017)));
+        assert_eq!((functions.cuFileBufDeregister)(address.cast()).code, 0);
 
         // The end of the file, before it and at it.
         assert_eq!((functions.cuFileRead)(handle, address.cast(), 4096, 0, 0), 1000);

@@ -14,10 +14,13 @@ use parquet_gpu::io::Source;
 use parquet_gpu::io::fetch::Fetcher;
 use parquet_gpu::io::ledger::Ledger;
 use parquet_gpu::plan::{RangePlan, Route, RouteReason};
+use parquet_gpu::sys::cufile::CuFile;
 use parquet_gpu::{CompatMode, IoOptions};
 
 const BYTES: usize = 1 << 20;
 const UNTOUCHED: u8 = 0xa7;
+/// `CU_FILE_MEMORY_NOT_REGISTERED`.
+const MEMORY_NOT_REGISTERED: i32 = 5024;
 
 fn range(read: std::ops::Range<u64>, route: Route, task_size: u64) -> RangePlan {
     let starts = (read.start..read.end).step_by(task_size as usize);
@@ -55,6 +58,7 @@ fn direct_and_host_ranges_of_one_fetch() {
         range(201_000..202_000, Route::Host, 8192),
         range(202_000..BYTES as u64, Route::Direct, 256 << 10),
     ];
+    let others = CuFile::load(fakes::cufile()).unwrap();
     for seed in 0..6 {
         let gpu = Gpu::new(EmulatedBackend::new(seed));
         let stream = gpu.new_stream().unwrap();
@@ -63,6 +67,14 @@ fn direct_and_host_ranges_of_one_fetch() {
         // SAFETY: synchronised before `before` is read.
         unsafe { stream.copy_to_host(&mut before, &slab, 0).unwrap() };
         let ledger = Arc::new(Ledger::default());
+        // SAFETY: the slab is memory until the test ends its registration.
+        let register = || unsafe { (others.functions.cuFileBufRegister)(slab.address() as *const _, BYTES, 0).code };
+        // SAFETY: nothing reads into the slab any more.
+        let deregister = || unsafe { (others.functions.cuFileBufDeregister)(slab.address() as *const _).code };
+        let somebody_registered_it = seed % 2 == 1;
+        if somebody_registered_it {
+            assert_eq!(register(), 0);
+        }
         let mut fetcher = Fetcher::new(source.clone(), options.clone(), Some(gpu), ledger.clone());
         fetcher.fetch(&ranges, Some((&slab, &stream))).unwrap();
         stream.synchronize().unwrap();
@@ -70,7 +82,10 @@ fn direct_and_host_ranges_of_one_fetch() {
         assert!(peek(&slab) == data, "seed {seed}");
         let report = ledger.report();
         assert_eq!((report.nvfs.ops, report.host.ops, report.unaccounted.ops), (4, 25 + 2, 0));
+        assert_eq!(report.remarks, [""; 0]);
         fetcher.release_slab();
+        // A registration that somebody else made is theirs to end; ours has ended.
+        assert_eq!(deregister(), if somebody_registered_it { 0 } else { MEMORY_NOT_REGISTERED });
     }
 
     // The operation after those fails; host reads under way end, and nothing of them comes later.

@@ -1,15 +1,16 @@
 //! Direct reads: cuFile's driver, files and buffers, and the operations of a batch, with the proof of their path.
 //!
-//! A process has one driver, opened by the first direct range. One batch is read at a time in a process: each uses all
-//! its threads anyway, and cuFile's counters tell apart only what does not overlap.
+//! A process has one driver, opened by the first direct range. One batch is read at a time for each GPU of a process: it
+//! uses all its threads anyway, and cuFile counts by GPU, so that what lies between two snapshots is that batch's alone.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::ledger::{Count, Ledger, Reads, Snapshot};
 use super::posix;
@@ -56,6 +57,10 @@ fn peer_to_peer_is_configured() -> bool {
     text.lines().map(|it| it.replace([' ', '\t'], "")).any(|it| it.starts_with("\"use_pci_p2pdma\":true"))
 }
 
+/// What is known of reads that crossed CPU memory although nvidia-fs is there.
+const NVFS_UNUSED: &str =
+    "nvidia-fs is loaded, but cuFile did not use it for this file; the log that CUFILE_LOGFILE_PATH names says why";
+
 /// Why nvidia-fs cannot be used, if so: containers often see the module of their host without its device nodes.
 fn no_nvfs(root: &Path) -> Option<&'static str> {
     if !root.join("proc/driver/nvidia-fs").exists() {
@@ -66,8 +71,14 @@ fn no_nvfs(root: &Path) -> Option<&'static str> {
     (!found).then_some("nvidia-fs is loaded, but /dev/nvidia-fs* is missing")
 }
 
-/// Held while a batch is read, so that the counters between two snapshots are ours.
-static READING: Mutex<()> = Mutex::new(());
+type Turn = Arc<Mutex<()>>;
+
+/// What is held while a batch is read to the GPU with this UUID, so that its counters between two snapshots are that
+/// batch's.
+fn turn(gpu: Option<[u8; 16]>) -> Turn {
+    static TURNS: Mutex<BTreeMap<Option<[u8; 16]>, Turn>> = Mutex::new(BTreeMap::new());
+    TURNS.lock().unwrap_or_else(PoisonError::into_inner).entry(gpu).or_default().clone()
+}
 
 impl Driver {
     /// The process's driver. A failure is kept: trying again would cost as much and fail alike.
@@ -168,8 +179,15 @@ pub struct DirectReader {
     gpu: Gpu,
     name: String,
     threads: usize,
-    /// The slab that is registered: address and bytes. `Err`: that address could not be.
-    registered: Option<Result<u64, u64>>,
+    registered: Option<Registered>,
+}
+
+/// The slab that was last shown to cuFile.
+#[derive(Debug, Clone, Copy)]
+struct Registered {
+    address: u64,
+    /// Whether the registration is ours to end: it is not where it failed, or where somebody else made it.
+    ours: bool,
 }
 
 /// A file that cuFile knows.
@@ -274,7 +292,8 @@ impl DirectReader {
         };
 
         let uuid = self.gpu.properties().uuid;
-        let alone = READING.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn(uuid);
+        let alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.driver.reads();
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
             let threads = self.threads.min(tasks.len()).max(1);
@@ -298,8 +317,8 @@ impl DirectReader {
         if counted.is_none() {
             ledger
                 .remark(format!("libcufile {} does not count reads by path here", self.driver.library.version_text()));
-        } else if let (Some(why), true) = (self.driver.no_nvfs, counted.is_some_and(|it| it.posix > 0)) {
-            ledger.remark(why);
+        } else if counted.is_some_and(|it| it.posix > 0) {
+            ledger.remark(self.driver.no_nvfs.unwrap_or(NVFS_UNUSED));
         }
         outcomes.into_iter().collect()
     }
@@ -352,25 +371,22 @@ impl DirectReader {
     /// Registers the slab, once. A failure costs a copy inside cuFile and is noted.
     fn register(&mut self, slab: &DeviceBuffer, ledger: &Ledger) {
         let address = slab.address();
-        if matches!(self.registered, Some(Ok(known) | Err(known)) if known == address) {
+        if self.registered.is_some_and(|it| it.address == address) {
             return;
         }
         self.release();
         let register = self.driver.library.functions.cuFileBufRegister;
         // SAFETY: the slab is memory of the device; it is deregistered before it is freed.
         let status = unsafe { register(address as *const c_void, slab.len() as usize, 0) };
-        self.registered = Some(match status.code {
-            0 | sys::MEMORY_ALREADY_REGISTERED => Ok(address),
-            _ => {
-                ledger.remark(format!("the slab could not be registered ({})", describe(status)));
-                Err(address)
-            }
-        });
+        if status.code != 0 && status.code != sys::MEMORY_ALREADY_REGISTERED {
+            ledger.remark(format!("the slab could not be registered ({})", describe(status)));
+        }
+        self.registered = Some(Registered { address, ours: status.code == 0 });
     }
 
     /// Ends the registration of the slab, before it is freed.
     pub fn release(&mut self) {
-        if let Some(Ok(address)) = self.registered.take() {
+        if let Some(Registered { address, ours: true }) = self.registered.take() {
             // SAFETY: the address was registered by `register`, and no read is in flight.
             unsafe { (self.driver.library.functions.cuFileBufDeregister)(address as *const c_void) };
         }

@@ -36,22 +36,22 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// What was counted since `before`.
-    pub fn since(self, before: Self) -> Self {
-        self.zip(before, u64::saturating_sub)
+    /// What was counted since `before`; `None` where a counter went back, as somebody reset them.
+    pub fn since(self, before: Self) -> Option<Self> {
+        self.zip(before, u64::checked_sub)
     }
 
     fn plus(self, other: Self) -> Self {
-        self.zip(other, u64::saturating_add)
+        self.zip(other, |one, two| Some(one.saturating_add(two))).unwrap_or_default()
     }
 
-    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            total: with(self.total, other.total),
-            nvfs: with(self.nvfs, other.nvfs),
-            p2p: with(self.p2p, other.p2p),
-            posix: with(self.posix, other.posix),
-        }
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> Option<u64>) -> Option<Self> {
+        Some(Self {
+            total: with(self.total, other.total)?,
+            nvfs: with(self.nvfs, other.nvfs)?,
+            p2p: with(self.p2p, other.p2p)?,
+            posix: with(self.posix, other.posix)?,
+        })
     }
 }
 
@@ -67,12 +67,12 @@ impl Snapshot {
     }
 
     /// What was counted since `before` for the GPU with this UUID or, where no row has it, for all together; `None` when
-    /// there is no row. A row appears with its GPU's first read, so one that is missing in `before` was zero.
+    /// there is no row, or where a counter went back: then nothing is proven. A row appears with its GPU's first read, so one that is missing in `before` was zero.
     pub fn since(&self, before: &Self, uuid: Option<[u8; 16]>) -> Option<Reads> {
         let counted = |(uuid, reads): (&[u8; 16], &Reads)| reads.since(before.0.get(uuid).copied().unwrap_or_default());
         match uuid.and_then(|it| self.0.get_key_value(&it)) {
-            Some(row) => Some(counted(row)),
-            None => self.0.iter().map(counted).reduce(Reads::plus),
+            Some(row) => counted(row),
+            None => self.0.iter().map(counted).reduce(|one, two| Some(one?.plus(two?)))?,
         }
     }
 }
@@ -267,7 +267,8 @@ impl PathReport {
     /// Fails unless every byte that could have gone from storage to the GPU provably did.
     ///
     /// Operations below `gds_threshold` do not count against it: they are the host's by plan. Everything else on the
-    /// host does: compat mode, a refusal, a remote source, the CPU device, a column that arrow-rs decodes.
+    /// host does: compat mode, a refusal, a remote source, the CPU device, a column that arrow-rs decodes. A scan that
+    /// read everything through the host fails, too, however little it was: it proved nothing.
     ///
     /// # Errors
     /// [`Error::GdsRequired`] with what was seen instead.
@@ -399,6 +400,19 @@ mod tests {
         assert_eq!(after.since(&before, None), reads(10, 0, 0));
         assert_eq!(after.since(&after, Some([2; 16])), reads(0, 0, 0));
         assert_eq!(Snapshot::default().since(&Snapshot::default(), Some([2; 16])), None);
+    }
+
+    #[test]
+    fn counters_that_went_back_prove_nothing() {
+        // Reset meanwhile, 303 reads ago, of which 3 went through CPU memory: a difference that stops at zero would show
+        // none of these 3, and the reads of somebody else fill the gap.
+        let row = |nvfs, posix| Reads { total: nvfs + posix, nvfs, p2p: 0, posix };
+        let (mut before, mut after) = (Snapshot::default(), Snapshot::default());
+        before.add([1; 16], row(0, 203));
+        after.add([1; 16], row(300, 3));
+        for uuid in [Some([1; 16]), None] {
+            assert_eq!(after.since(&before, uuid), None);
+        }
     }
 
     #[test]

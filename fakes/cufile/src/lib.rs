@@ -17,11 +17,13 @@
 //! | `level` | the level that stays, whatever is asked for | what is asked for |
 //! | `gpus` | GPUs in the statistics | 1 |
 //! | `uuid` | the UUID of the first GPU, 32 hexadecimal digits | zeros |
+//! | `other` | reads by POSIX that another user of cuFile adds to each of ours, to a GPU of its own in the second row | 0 |
 //!
 //! Misuse fails as measured of 1.18 and 1.20: 5023 for memory registered twice, 5024 for memory that is not registered,
-//! 5028 for a file registered twice, 5008 for a kind of handle that it does not know, 5006 for ending a registration
-//! before the driver is open, -1 with errno 5022 for a negative place in the file, -1 with EINVAL for no handle or no
-//! memory. Registering opens a driver that is not open. `cuFileStatsStart` zeroes what was
+//! 5028 for a file registered twice, 5008 for a kind of handle that it does not know, 5018 for what is no regular file,
+//! 5006 for ending a registration before the driver is open. Reads return -1, with errno EINVAL for no handle or no memory,
+//! 5027 for a handle that it does not know, 5022 for a negative place in the file, 5030 for one in registered memory and 5017
+//! past its end, 5019 for a file that is open for writing alone. Registering opens a driver that is not open. `cuFileStatsStart` zeroes what was
 //! counted, `cuFileStatsStop` sets the level to 0 and loses it, tails of structures stay untouched, and before 1.18
 //! `read_ops.ok` counts twice.
 #![allow(non_snake_case)]
@@ -46,10 +48,15 @@ fn status(code: c_int) -> Status {
 const NOT_INITIALIZED: c_int = 5001;
 const CLOSING: c_int = 5006;
 const IO_NOT_SUPPORTED: c_int = 5008;
+const INVALID_MAPPING_RANGE: c_int = 5017;
+const INVALID_FILE_TYPE: c_int = 5018;
+const INVALID_FILE_OPEN_FLAG: c_int = 5019;
 const INVALID_VALUE: c_int = 5022;
 const ALREADY_REGISTERED: c_int = 5023;
 const NOT_REGISTERED: c_int = 5024;
+const HANDLE_NOT_REGISTERED: c_int = 5027;
 const HANDLE_ALREADY_REGISTERED: c_int = 5028;
+const INTERNAL_ERROR: c_int = 5030;
 
 /// One outcome of `cuFileRead`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +81,7 @@ struct Script {
     direct: c_int,
     buffer: c_int,
     foreign: u64,
+    other: u64,
     level: Option<c_int>,
     gpus: u32,
     uuid: [u8; 16],
@@ -98,6 +106,7 @@ impl Script {
                 "direct" => script.direct = number() as c_int,
                 "buffer" => script.buffer = number() as c_int,
                 "foreign" => script.foreign = number() as u64,
+                "other" => script.other = number() as u64,
                 "level" => script.level = Some(number() as c_int),
                 "gpus" => script.gpus = number() as u32,
                 "uuid" => {
@@ -143,6 +152,7 @@ struct Counts {
     p2p: u64,
     posix: u64,
     unaligned: u64,
+    other: u64,
     errors: u64,
 }
 
@@ -193,6 +203,36 @@ impl State {
         }
         let status = self.open();
         if status.code == 0 { Ok(()) } else { Err(status) }
+    }
+}
+
+impl State {
+    /// How often each read counts in `read_ops.ok`.
+    fn times(&self) -> u64 {
+        if self.script.version < 1180 { 2 } else { 1 }
+    }
+
+    /// The file of a read, or the errno that it fails with.
+    fn check(&self, handle: usize, base: usize, bytes: usize, from: i64, offset: i64) -> Result<c_int, c_int> {
+        if handle == 0 || base == 0 {
+            return Err(libc::EINVAL);
+        }
+        let fd = self.files.get(&handle).copied().filter(|_| self.open).ok_or(HANDLE_NOT_REGISTERED)?;
+        if from < 0 {
+            return Err(INVALID_VALUE);
+        }
+        // Places in memory are checked where it is registered alone.
+        if let Some(known) = self.memory.get(&base) {
+            let offset = usize::try_from(offset).map_err(|_| INTERNAL_ERROR)?;
+            if offset.checked_add(bytes).is_none_or(|end| end > *known) {
+                return Err(INVALID_MAPPING_RANGE);
+            }
+        }
+        // SAFETY: it only asks for the flags of a descriptor.
+        match unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_ACCMODE {
+            libc::O_WRONLY => Err(INVALID_FILE_OPEN_FLAG),
+            _ => Ok(fd),
+        }
     }
 }
 
@@ -251,6 +291,9 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
         if flags < 0 {
             return status(INVALID_VALUE);
         }
+        if !is_regular(fd) {
+            return status(INVALID_FILE_TYPE);
+        }
         if it.script.direct != 0 && flags & libc::O_DIRECT != 0 {
             return status(it.script.direct);
         }
@@ -267,6 +310,16 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
         unsafe { *handle = number as *mut c_void };
         OK
     })
+}
+
+fn is_regular(fd: c_int) -> bool {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: it writes the structure, which is plain numbers and was zeroed.
+    let found = unsafe {
+        libc::fstat(fd, found.as_mut_ptr());
+        found.assume_init()
+    };
+    found.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// Forgets a file.
@@ -301,6 +354,7 @@ pub extern "C" fn cuFileBufRegister(address: *const c_void, bytes: usize, _flags
 pub extern "C" fn cuFileBufDeregister(address: *const c_void) -> Status {
     with(|it| match it.memory.remove(&(address as usize)) {
         _ if !it.open => status(CLOSING),
+        _ if address.is_null() => status(INVALID_VALUE),
         Some(_) => OK,
         None => status(NOT_REGISTERED),
     })
@@ -339,12 +393,11 @@ pub unsafe extern "C" fn cuFileRead(
     offset: i64,
 ) -> isize {
     let found = with(|it| {
-        let fd = it.files.get(&(handle as usize)).copied().filter(|_| it.open && !base.is_null());
-        let fd = fd.ok_or(libc::EINVAL)?;
-        if from < 0 || offset < 0 {
-            return Err(INVALID_VALUE);
+        let checked = it.check(handle as usize, base as usize, bytes, from, offset);
+        if checked.is_err() {
+            it.counts.errors += 1;
         }
-        Ok((fd, next(&mut it.script)))
+        checked.map(|fd| (fd, next(&mut it.script)))
     });
     let (fd, outcome) = match found {
         Ok(found) => found,
@@ -382,11 +435,12 @@ pub unsafe extern "C" fn cuFileRead(
         }
     }
     with(|it| {
-        let foreign = it.script.foreign;
+        let (foreign, other) = (it.script.foreign, it.script.other);
         let counts = &mut it.counts;
         if it.level >= 3 && outcome != Outcome::Uncounted {
             counts.total += 1 + foreign;
             counts.nvfs += foreign;
+            counts.other += other;
             counts.bytes += (done as u64).next_multiple_of(4096); // a short read counts its aligned size
             match outcome {
                 Outcome::P2p => counts.p2p += 1,
@@ -471,10 +525,9 @@ pub unsafe extern "C" fn cuFileGetStatsL1(statistics: *mut c_void) -> Status {
         if it.level < 1 {
             return status(INVALID_VALUE);
         }
-        let times = if it.script.version < 1180 { 2 } else { 1 };
         // SAFETY: read_ops is the first field: what went well, what failed.
         unsafe {
-            put(statistics, 0, it.counts.total * times);
+            put(statistics, 0, it.counts.total * it.times());
             put(statistics, 8, it.counts.errors);
         }
         OK
@@ -498,6 +551,8 @@ pub unsafe extern "C" fn cuFileGetStatsL3(statistics: *mut c_void) -> Status {
         let counts = it.counts;
         // SAFETY: the structure has 16 rows of 248 bytes, and the script states at most as many GPUs.
         unsafe {
+            put(statistics, 0, counts.total * it.times()); // level 1 comes first
+            put(statistics, 8, counts.errors);
             put(statistics, gpus, it.script.gpus.min(16));
             if it.script.gpus > 0 {
                 put(statistics, rows, it.script.uuid);
@@ -512,6 +567,11 @@ pub unsafe extern "C" fn cuFileGetStatsL3(statistics: *mut c_void) -> Status {
                 ] {
                     put(statistics, rows + at, value);
                 }
+            }
+            if it.script.gpus > 1 {
+                put(statistics, rows + 248, [0xffu8; 16]);
+                put(statistics, rows + 248 + 48, counts.other);
+                put(statistics, rows + 248 + 72, counts.other);
             }
         }
         OK
