@@ -208,25 +208,28 @@ proptest! {
     }
 }
 
-/// A footer whose row groups state 0 rows or fewer, while their pages hold some: read as arrow-rs reads it.
+/// A row group that states 0 rows while its pages hold some: read as arrow-rs reads it.
 #[test]
-fn row_counts_of_row_groups_that_cannot_be() {
-    use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
-    let good = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/orders.parquet")).unwrap();
+fn a_row_group_of_no_rows_with_values() {
+    use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData};
+    let good = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/row_groups.parquet")).unwrap();
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(good.clone())).unwrap();
-    for rows in [0, -1] {
-        let mut builder = metadata.clone().into_builder();
-        let groups = builder.take_row_groups();
-        let groups = groups.into_iter().map(|it| it.into_builder().set_num_rows(rows).build().unwrap()).collect();
-        let lying = builder.set_row_groups(groups).build();
-        let mut bytes = good.clone();
-        ParquetMetaDataWriter::new(&mut bytes, &lying).finish().unwrap();
-        let source = Arc::new(Source::from_bytes("lying", bytes.into()));
-        for device in devices(1) {
-            let name = device.name();
-            // `verify` compares with what arrow-rs makes of it, the number of rows included.
-            let report = verify(&source, device, ReadOptions::default().with_memory(256 << 20)).unwrap();
-            assert_eq!(report.columns_on_cpu.is_empty(), name == "cpu", "{name}, {rows}");
-        }
+    let mut builder = metadata.into_builder();
+    let groups = builder.take_row_groups();
+    // The first one alone: the writer sums them up, and arrow-rs reads nothing of a file that states no rows.
+    let lie = |(at, group): (usize, _)| match (at, group) {
+        (0, group) => RowGroupMetaData::into_builder(group).set_num_rows(0).build().unwrap(),
+        (_, group) => group,
+    };
+    let groups = groups.into_iter().enumerate().map(lie).collect();
+    let lying = builder.set_row_groups(groups).build();
+    let mut bytes = good.clone();
+    ParquetMetaDataWriter::new(&mut bytes, &lying).finish().unwrap();
+    let source = Arc::new(Source::from_bytes("lying", bytes.into()));
+    for device in devices(1) {
+        let name = device.name();
+        // `verify` compares with what arrow-rs makes of it, the number of rows included.
+        let report = verify(&source, device, ReadOptions::default().with_memory(256 << 20)).unwrap();
+        assert_eq!(report.columns_on_cpu.is_empty(), name == "cpu", "{name}");
     }
 }
