@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, IntervalUnit, TimeUnit,
+    validate_decimal_precision_and_scale,
+};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{ConvertedType, Type as PhysicalType};
 
 use crate::kernels::abi::conversion;
 
@@ -71,7 +74,7 @@ pub(super) fn leaves(arrow: &ArrowReaderMetadata) -> Arc<[Leaf]> {
         let decode = if schema.root_schema().get_fields().get(root).is_none_or(|it| it.is_group()) || max_rep > 0 {
             LeafDecode::Cpu("nested columns")
         } else {
-            decode_of(column.physical_type(), type_length, &root_type)
+            decode_of(column.physical_type(), type_length, column.converted_type() == ConvertedType::UTF8, &root_type)
         };
         let path = column.path().string();
         Leaf { index, root, path, physical: column.physical_type(), type_length, max_def, max_rep, root_type, decode }
@@ -80,10 +83,15 @@ pub(super) fn leaves(arrow: &ArrowReaderMetadata) -> Arc<[Leaf]> {
 }
 
 /// How a kernel makes arrow-rs's values of `data_type`, by arrow-rs's `array_reader` (`primitive_array.rs`,
-/// `fixed_len_byte_array.rs`, `byte_array.rs`). What is not surely the same is left to arrow-rs.
-fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> LeafDecode {
+/// `fixed_len_byte_array.rs`, `byte_array.rs`). What is not surely the same is left to arrow-rs, what
+/// it refuses included.
+///
+/// `stated_utf8`: whether the column's converted type is UTF8, and arrow-rs checks that it is. Arrays of strings are
+/// checked anyway: arrow-rs makes some, of JSON for one, that it has not checked, and they may not be UTF-8.
+fn decode_of(physical: PhysicalType, type_length: u32, stated_utf8: bool, data_type: &DataType) -> LeafDecode {
     use DataType as D;
     use PhysicalType as P;
+    use TimeUnit as T;
     let fixed = |conversion, factor, in_width, out_width| LeafDecode::Fixed { conversion, factor, in_width, out_width };
     let strings = |offset_width, utf8| LeafDecode::Strings { offset_width, utf8, view: false };
     let views = |utf8| LeafDecode::Strings { offset_width: 4, utf8, view: true };
@@ -93,20 +101,29 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
         false => fixed(conversion::COPY, 1, in_width, out_width),
     };
     match (physical, data_type) {
+        (_, it) if !is_sound_decimal(it) => LeafDecode::Cpu("an invalid precision or scale"),
         (_, D::Null) => LeafDecode::Cpu("columns of unknown type"),
         (_, D::Dictionary(..)) => LeafDecode::Cpu("Arrow dictionaries"),
         (_, D::RunEndEncoded(..)) => LeafDecode::Cpu("run-end encoded arrays"),
         (P::BOOLEAN, D::Boolean) => fixed(conversion::BOOL, 1, 0, 0),
         (P::INT32, D::Int8 | D::UInt8) => integer(4, 1),
         (P::INT32, D::Int16 | D::UInt16) => integer(4, 2),
-        (P::INT32, D::Int32 | D::UInt32 | D::Date32 | D::Time32(_) | D::Decimal32(..)) => integer(4, 4),
+        (P::INT32, D::Int32 | D::UInt32 | D::Date32 | D::Time32(T::Second | T::Millisecond) | D::Decimal32(..)) => {
+            integer(4, 4)
+        }
         (P::INT32, D::Timestamp(..) | D::Decimal64(..)) => integer(4, 8),
         (P::INT32, D::Date64) => fixed(conversion::MULTIPLY, MILLISECONDS_IN_DAY, 4, 8),
         (P::INT32, D::Decimal128(..)) => integer(4, 16),
         (P::INT32, D::Decimal256(..)) => integer(4, 32),
         (
             P::INT64,
-            D::Int64 | D::UInt64 | D::Date64 | D::Time64(_) | D::Duration(_) | D::Timestamp(..) | D::Decimal64(..),
+            D::Int64
+            | D::UInt64
+            | D::Date64
+            | D::Time64(T::Microsecond | T::Nanosecond)
+            | D::Duration(_)
+            | D::Timestamp(..)
+            | D::Decimal64(..),
         ) => integer(8, 8),
         (P::INT64, D::Decimal128(..)) => integer(8, 16),
         (P::INT64, D::Decimal256(..)) => integer(8, 32),
@@ -115,10 +132,10 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
         (P::DOUBLE, D::Float64) => fixed(conversion::COPY, 1, 8, 8),
         (P::BYTE_ARRAY, D::Utf8) => strings(4, true),
         (P::BYTE_ARRAY, D::LargeUtf8) => strings(8, true),
-        (P::BYTE_ARRAY, D::Binary) => strings(4, false),
-        (P::BYTE_ARRAY, D::LargeBinary) => strings(8, false),
+        (P::BYTE_ARRAY, D::Binary) => strings(4, stated_utf8),
+        (P::BYTE_ARRAY, D::LargeBinary) => strings(8, stated_utf8),
         (P::BYTE_ARRAY, D::Utf8View) => views(true),
-        (P::BYTE_ARRAY, D::BinaryView) => views(false),
+        (P::BYTE_ARRAY, D::BinaryView) => views(stated_utf8),
         (P::BYTE_ARRAY, it) if it.is_decimal() => LeafDecode::Cpu("decimals in byte arrays"),
         (P::FIXED_LEN_BYTE_ARRAY, _) => match (type_length, data_type) {
             (0, _) => LeafDecode::Cpu("values of no bytes"),
@@ -139,6 +156,25 @@ fn decode_of(physical: PhysicalType, type_length: u32, data_type: &DataType) -> 
     }
 }
 
+/// Whether arrow-rs makes an array of this decimal type; true for other types. A hint in the file may ask for any.
+fn is_sound_decimal(data_type: &DataType) -> bool {
+    match *data_type {
+        DataType::Decimal32(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal32Type>(precision, scale).is_ok()
+        }
+        DataType::Decimal64(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal64Type>(precision, scale).is_ok()
+        }
+        DataType::Decimal128(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal128Type>(precision, scale).is_ok()
+        }
+        DataType::Decimal256(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal256Type>(precision, scale).is_ok()
+        }
+        _ => true,
+    }
+}
+
 const MILLISECONDS_IN_DAY: i64 = 86_400_000;
 
 fn nanoseconds(unit: &TimeUnit) -> i64 {
@@ -147,5 +183,32 @@ fn nanoseconds(unit: &TimeUnit) -> i64 {
         TimeUnit::Millisecond => 1_000_000,
         TimeUnit::Microsecond => 1_000,
         TimeUnit::Nanosecond => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrow_rs_refuses_is_left_to_it() {
+        let on_cpu = |physical, data_type| matches!(decode_of(physical, 4, false, &data_type), LeafDecode::Cpu(_));
+        assert!(!on_cpu(PhysicalType::INT32, DataType::Decimal32(9, 2)));
+        assert!(on_cpu(PhysicalType::INT32, DataType::Decimal32(10, 2)));
+        assert!(on_cpu(PhysicalType::INT64, DataType::Decimal128(39, 2)));
+        assert!(on_cpu(PhysicalType::FIXED_LEN_BYTE_ARRAY, DataType::Decimal64(4, 5)));
+        assert!(!on_cpu(PhysicalType::INT32, DataType::Time32(TimeUnit::Second)));
+        assert!(on_cpu(PhysicalType::INT32, DataType::Time32(TimeUnit::Nanosecond)));
+        assert!(on_cpu(PhysicalType::INT64, DataType::Time64(TimeUnit::Second)));
+    }
+
+    #[test]
+    fn utf8_is_checked_where_arrow_rs_checks_it_and_in_every_string() {
+        let utf8 = |stated, data_type| match decode_of(PhysicalType::BYTE_ARRAY, 0, stated, &data_type) {
+            LeafDecode::Strings { utf8, .. } => utf8,
+            other => panic!("{other:?}"),
+        };
+        assert!(utf8(false, DataType::Utf8) && utf8(true, DataType::Utf8View));
+        assert!(utf8(true, DataType::Binary) && !utf8(false, DataType::Binary) && !utf8(false, DataType::BinaryView));
     }
 }
