@@ -6,9 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet_gpu::footer::{Footer, LeafDecode};
 use parquet_gpu::io::Source;
+use parquet_gpu::{Device, GpuReaderBuilder};
 
 fn read(path: &Path) -> parquet_gpu::Result<Footer> {
     Footer::read(&Arc::new(Source::open(path.to_str().unwrap())?))
@@ -85,4 +87,25 @@ fn flat_columns_are_for_kernels_and_nested_ones_are_not() {
     assert!(flat.leaves.iter().all(|leaf| !matches!(leaf.decode, LeafDecode::Cpu(_))), "{:?}", flat.leaves);
     let nested = read(&testdata("nested.parquet")).unwrap();
     assert!(nested.leaves.iter().any(|leaf| matches!(leaf.decode, LeafDecode::Cpu("nested columns"))));
+}
+
+#[test]
+fn encrypted_columns_are_named_and_the_others_are_read() {
+    let Some(root) = std::env::var_os("PARQUET_GPU_CORPUS").map(PathBuf::from) else {
+        println!("skipped: PARQUET_GPU_CORPUS is not set");
+        return;
+    };
+    let path = root.join("apache+parquet-testing/data/encrypt_columns_plaintext_footer.parquet.encrypted");
+    let footer = read(&path).unwrap();
+    let encrypted: Vec<&str> = footer.encrypted.iter().map(|(_, leaf)| footer.leaves[*leaf].path.as_str()).collect();
+    assert_eq!(encrypted, ["float_field", "double_field"]);
+
+    let open = || GpuReaderBuilder::try_new(Arc::new(Source::open(path.to_str().unwrap()).unwrap()), Device::Cpu);
+    let error = open().unwrap().build().map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), "unsupported");
+    assert!(error.to_string().contains("float_field") && error.to_string().contains("encrypted"), "{error}");
+    let schema = footer.metadata().file_metadata().schema_descr();
+    let plain = ProjectionMask::columns(schema, ["boolean_field", "int32_field"]);
+    let batches: Vec<_> = open().unwrap().with_projection(plain).build().unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(batches.iter().map(|it| it.num_rows()).sum::<usize>(), 50);
 }

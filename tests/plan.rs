@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parquet::arrow::ProjectionMask;
 use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
-use parquet_gpu::plan::{Context, EDGE, Route, ScanPlan, Selection};
+use parquet_gpu::plan::{self, Context, EDGE, Route, ScanPlan, Selection};
 use parquet_gpu::{CompatMode, IoOptions, ReadOptions, decode, decompress};
 
 fn footer(path: &Path) -> Footer {
@@ -71,6 +71,11 @@ fn plans_of_our_files() {
     let on = ReadOptions::default().with_io(IoOptions::default().with_compat_mode(CompatMode::On));
     insta::assert_snapshot!("compat_on", plan(&groups, &on, &context(true)).to_string());
     insta::assert_snapshot!("cpu_device", plan(&groups, &on, &context(false)).to_string());
+    let some = ProjectionMask::columns(groups.metadata().file_metadata().schema_descr(), ["order", "note"]);
+    let some = Selection { projection: some, row_groups: Some(vec![40, 3, 4]) };
+    insta::assert_snapshot!("projection", ScanPlan::new(&groups, &some, &apart, &context(true)).unwrap().to_string());
+    let tasks = ReadOptions::default().with_io(IoOptions::default().with_task_size(8 << 10));
+    insta::assert_snapshot!("tasks", plan(&groups, &tasks, &context(true)).to_string());
     let nested = footer(&testdata("nested.parquet"));
     insta::assert_snapshot!("nested", plan(&nested, &ReadOptions::default(), &context(true)).to_string());
 }
@@ -93,6 +98,32 @@ fn a_selection_is_kept_and_what_is_not_there_is_refused() {
     assert_eq!(error.kind(), "budget");
 }
 
+#[test]
+fn a_gibibyte_is_256_operations() {
+    let range = plan::raw(1 << 30, &ReadOptions::default(), &context(true));
+    assert_eq!((range.route, range.wasted, range.tasks.len()), (Route::Direct, 0, 256));
+    assert!(range.tasks.iter().all(|it| it.start % (4 << 20) == 0));
+}
+
+/// Two of eight columns lie far apart: to merge them takes more slab than they need, and a budget may forbid it.
+#[test]
+fn gaps_are_counted_and_never_read_beyond_the_budget() {
+    let groups = footer(&testdata("row_groups.parquet"));
+    let projection = ProjectionMask::columns(groups.metadata().file_metadata().schema_descr(), ["id", "note"]);
+    let selection = Selection { projection, row_groups: Some(vec![0, 49]) };
+    let io = IoOptions::default().with_merge(1 << 20, 1 << 20).with_compat_mode(CompatMode::On);
+    let options = ReadOptions::default().with_io(io);
+    let planned = |memory| ScanPlan::new(&groups, &selection, &options, &Context { memory, ..context(true) }).unwrap();
+    let merged = planned(1 << 30);
+    let [batch] = &merged.batches[..] else { panic!("{merged}") };
+    assert_eq!(batch.ranges.len(), 1);
+    assert!(batch.memory > batch.slab_bytes);
+    let tight = planned(batch.memory - 1);
+    assert_eq!(tight.batches.len(), 1);
+    assert!(tight.batches[0].ranges.len() > 1);
+    assert!(tight.batches[0].memory < batch.memory && tight.batches[0].slab_bytes < batch.slab_bytes);
+}
+
 /// What must hold of every plan of every file.
 #[test]
 fn every_plan_reads_each_chunk_once_to_its_place() {
@@ -110,7 +141,8 @@ fn every_plan_reads_each_chunk_once_to_its_place() {
             let io = IoOptions::default().with_gds_threshold(threshold).with_task_size(task).with_merge(gap, gap);
             let options = ReadOptions::default().with_io(io);
             for gpu in [true, false] {
-                check(&footer, &plan(&footer, &options, &context(gpu)), &options);
+                let context = context(gpu);
+                check(&footer, &plan(&footer, &options, &context), &options, context.memory);
                 plans += 1;
             }
         }
@@ -118,8 +150,9 @@ fn every_plan_reads_each_chunk_once_to_its_place() {
     assert!(plans > 100, "{plans}");
 }
 
-fn check(footer: &Footer, plan: &ScanPlan, options: &ReadOptions) {
+fn check(footer: &Footer, plan: &ScanPlan, options: &ReadOptions, memory: u64) {
     for batch in &plan.batches {
+        assert!(batch.slab_bytes <= batch.memory && batch.memory <= memory);
         let mut placed: Vec<(u64, u64)> = Vec::new();
         for range in &batch.ranges {
             let length = range.read.end - range.read.start;

@@ -1,7 +1,9 @@
 //! What a file says of itself: metadata and page index through the `parquet` crate, the Arrow schema, and the leaves.
 
+mod encryption;
 pub mod leaf;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -31,6 +33,8 @@ pub struct Footer {
     pub page_index: Option<Arc<ParquetMetaData>>,
     /// Every leaf column, in file order.
     pub leaves: Arc<[Leaf]>,
+    /// Row group and leaf of each encrypted column chunk. A scan that needs none of them can do without a key.
+    pub encrypted: Arc<BTreeSet<(usize, usize)>>,
     /// The file's length in bytes.
     pub file_bytes: u64,
 }
@@ -41,15 +45,15 @@ impl Footer {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for what the parser refuses, a panic inside it included; [`Error::Unsupported`] for an
-    /// encrypted footer; [`Error::Io`].
+    /// encrypted footer, or one that keeps what it says of columns encrypted; [`Error::Io`].
     pub fn read(source: &Arc<Source>) -> Result<Self> {
         let file_bytes = source.len();
-        let metadata = read_metadata(source)?;
+        let (metadata, encrypted) = read_metadata(source)?;
         let with_index = read_page_index(source, &metadata);
         let arrow = guard::catch(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::default()))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
         let leaves = leaf::leaves(&arrow);
-        Ok(Self { arrow, page_index: with_index, leaves, file_bytes })
+        Ok(Self { arrow, page_index: with_index, leaves, encrypted: Arc::new(encrypted), file_bytes })
     }
 
     /// The metadata.
@@ -68,7 +72,8 @@ impl Footer {
     }
 }
 
-fn read_metadata(source: &Source) -> Result<ParquetMetaData> {
+/// The metadata, and the encrypted chunks.
+fn read_metadata(source: &Source) -> Result<(ParquetMetaData, BTreeSet<(usize, usize)>)> {
     let file_bytes = source.len();
     let mut tail = file_bytes.min(SPECULATIVE_TAIL);
     loop {
@@ -84,14 +89,36 @@ fn read_metadata(source: &Source) -> Result<ParquetMetaData> {
             reader.finish()
         });
         match parsed {
-            Ok(metadata) => return Ok(metadata),
+            Ok(metadata) => return Ok((metadata, encryption::encrypted_chunks(file_metadata(&bytes)))),
             // It asks for more than it had, and never for more than the file, so this ends.
             Err(ParquetError::NeedMoreData(needed)) if tail < needed as u64 && needed as u64 <= file_bytes => {
                 tail = needed as u64;
             }
-            Err(error) => return Err(Error::from_parquet(Place::default(), error)),
+            Err(error) => {
+                // Without their keys the metadata of encrypted columns is missing, which the parser takes for damage.
+                return Err(match encryption::encrypted_chunks(file_metadata(&bytes)).first() {
+                    Some((row_group, leaf)) => {
+                        let place = Place { row_group: Some(*row_group), ..Place::default() };
+                        Error::unsupported(place, format!("column {leaf} is encrypted; decryption is not supported"))
+                    }
+                    None => Error::from_parquet(Place::default(), error),
+                });
+            }
         }
     }
+}
+
+/// The serialized `FileMetaData` of a file's tail: before its own length and the magic. Nothing, if it is not whole.
+fn file_metadata(tail: &[u8]) -> &[u8] {
+    let stated = |rest: &[u8], length: [u8; 4]| rest.len().checked_sub(u32::from_le_bytes(length) as usize);
+    tail.len()
+        .checked_sub(8)
+        .and_then(|end| {
+            let (rest, trailer) = tail.split_at(end);
+            let start = stated(rest, [trailer[0], trailer[1], trailer[2], trailer[3]])?;
+            Some(&rest[start..])
+        })
+        .unwrap_or_default()
 }
 
 fn read_page_index(source: &Arc<Source>, metadata: &ParquetMetaData) -> Option<Arc<ParquetMetaData>> {

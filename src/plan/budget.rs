@@ -1,10 +1,12 @@
 //! Device memory that the footer lets us expect, and where batches are cut.
 
+use arrow::datatypes::DataType;
 use parquet::basic::{Compression, Type as PhysicalType};
 
+use super::ChunkPlan;
 use super::ranges::EDGE;
 use crate::error::{Error, Result};
-use crate::footer::{Footer, LeafDecode};
+use crate::footer::{Footer, Leaf, LeafDecode};
 use crate::options::ReadOptions;
 
 /// Bytes of a `StringRef` for each row of a string column while it is decoded.
@@ -55,8 +57,10 @@ pub(super) fn cost(
             cost.strings = cost.strings.max(text);
         }
         if on_cpu(index) {
-            // The arrays of arrow-rs, copied over.
-            add(text.max(plain).saturating_add(rows.saturating_mul(8)));
+            // The arrays of arrow-rs, copied over. A dictionary can make them larger than what is stored: one value in
+            // every place, which in nested columns are more than the rows.
+            let places = if leaf.max_rep > 0 { rows.max(unsigned(chunk.num_values())) } else { rows };
+            add(text.max(plain).saturating_add(places.saturating_mul(width_on_cpu(leaf))));
             continue;
         }
         add(stored.saturating_add(2 * EDGE)); // widened at both ends
@@ -78,6 +82,24 @@ pub(super) fn cost(
         }
     }
     cost
+}
+
+/// The most bytes of fixed width that an array of arrow-rs holds for each place.
+fn width_on_cpu(leaf: &Leaf) -> u64 {
+    let array = match &leaf.root_type {
+        DataType::FixedSizeBinary(_) => 0, // its type length
+        other => other.primitive_width().unwrap_or(VIEW as usize) as u64,
+    };
+    array.max(leaf.type_length.into())
+}
+
+/// Slab bytes that [`cost`] does not know of: gaps between merged chunks.
+pub(super) fn gaps(chunks: &[ChunkPlan], slab_bytes: u64) -> u64 {
+    let known = chunks
+        .iter()
+        .filter(|chunk| chunk.slab_offset.is_some())
+        .fold(0u64, |sum, chunk| sum.saturating_add(chunk.bytes.end - chunk.bytes.start + 2 * EDGE));
+    slab_bytes.saturating_sub(known)
 }
 
 /// Cuts row groups into batches: as many as fit memory, rows and 32-bit offsets together, at least one.

@@ -14,7 +14,7 @@ use parquet::basic::{Compression, Encoding};
 
 use crate::error::{Error, Place, Result};
 use crate::footer::{Footer, LeafDecode};
-use crate::options::ReadOptions;
+use crate::options::{IoOptions, ReadOptions};
 pub use ranges::EDGE;
 pub(crate) use ranges::split;
 pub use route::{Route, RouteReason};
@@ -118,8 +118,8 @@ impl ScanPlan {
     /// Plans a scan.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a row group that is not there, [`Error::Corrupt`]
-    /// for chunks outside the file, [`Error::Budget`] when one row group does not fit.
+    /// [`Error::Argument`] for a row group that is not there, [`Error::Corrupt`] for chunks with a negative offset or
+    /// size, [`Error::Unsupported`] for encrypted ones, [`Error::Budget`] when one row group does not fit.
     pub fn new(footer: &Footer, selection: &Selection, options: &ReadOptions, context: &Context<'_>) -> Result<Self> {
         let metadata = footer.metadata();
         let leaves: Vec<usize> =
@@ -151,8 +151,16 @@ impl ScanPlan {
                     chunks.push(ChunkPlan { row_group: *index, leaf, bytes, slab_offset: None, on_cpu });
                 }
             }
-            let (ranges, slab_bytes) = ranges::plan(&mut chunks, footer.file_bytes, &options.io, context);
-            let memory = groups.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.memory));
+            let expected = groups.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.memory));
+            let mut plan = |io: &IoOptions| {
+                let (ranges, slab_bytes) = ranges::plan(&mut chunks, footer.file_bytes, io, context);
+                (ranges, slab_bytes, expected.saturating_add(budget::gaps(&chunks, slab_bytes)))
+            };
+            let (mut ranges, mut slab_bytes, mut memory) = plan(&options.io);
+            if memory > context.memory {
+                // Gaps between chunks are read for speed, never beyond the budget.
+                (ranges, slab_bytes, memory) = plan(&options.io.clone().with_merge(0, 0));
+            }
             Ok(BatchPlan { row_groups: placed, rows, chunks, ranges, slab_bytes, memory })
         };
         let batches = batches.into_iter().map(batch).collect::<Result<_>>()?;
@@ -221,11 +229,14 @@ pub(crate) fn codec_name(codec: Compression) -> String {
 
 /// A chunk's bytes, cut at the file's end: arrow-rs, too, only fails when it needs what is not there.
 fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
+    let place = || Place::chunk(row_group, &footer.leaves[leaf].path);
+    if footer.encrypted.contains(&(row_group, leaf)) {
+        return Err(Error::unsupported(place(), "the column is encrypted; decryption is not supported"));
+    }
     let chunk = footer.metadata().row_group(row_group).column(leaf);
     let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
     let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(chunk.compressed_size())) else {
-        let place = Place::chunk(row_group, &footer.leaves[leaf].path);
-        return Err(Error::corrupt(place, "the column chunk has a negative offset or size"));
+        return Err(Error::corrupt(place(), "the column chunk has a negative offset or size"));
     };
     let start = start.min(footer.file_bytes);
     Ok(start..start.saturating_add(length).min(footer.file_bytes))
