@@ -3,13 +3,15 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Datum, Scalar, StringArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Datum, Scalar, StringArray, UInt64Array};
 use arrow::compute::kernels::cmp;
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::DataType;
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType, Float64Type};
 use arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::error::{Error, Place, Result};
 use crate::footer::Footer;
@@ -17,7 +19,8 @@ use crate::guard;
 
 /// Comparisons of top-level columns with literals, all of which must hold: `a >= 5 AND b = 'x' AND c IS NOT NULL`.
 ///
-/// It prunes row groups; it does not filter rows. A row group stays unless its statistics rule out every row.
+/// It prunes row groups; it does not filter rows. A row group stays unless its statistics rule out every row. NaN matches
+/// no comparison but `!=`: statistics leave it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     terms: Vec<Term>,
@@ -138,7 +141,7 @@ impl Term {
             return Err(Error::Argument(format!("column {} is nested: it has no order", self.column)));
         }
         let literal = match &self.test {
-            Test::Compare(_, literal) => Some(scalar(literal, field.data_type()).map_err(|error| {
+            Test::Compare(_, literal) => Some(scalar(literal, value_type(field.data_type())).map_err(|error| {
                 Error::Argument(format!("column {} cannot be compared with `{literal}`: {error}", self.column))
             })?),
             _ => None,
@@ -152,7 +155,10 @@ impl Term {
             match (&self.test, &literal) {
                 (Test::Compare(comparison, _), Some(literal)) => {
                     let (least, most) = (converter.row_group_mins(groups)?, converter.row_group_maxes(groups)?);
-                    compare(*comparison, literal, &least, &most)
+                    let may = compare(*comparison, literal, &least, &most)?;
+                    let column = converter.parquet_column_index();
+                    let is_sound = |group: &RowGroupMetaData| column.is_some_and(|it| has_bounds(footer, group, it));
+                    Ok(may.into_iter().zip(groups).map(|(may, group)| may.filter(|_| is_sound(group))).collect())
                 }
                 (null, _) => {
                     let nulls: UInt64Array = converter.row_group_null_counts(groups)?;
@@ -172,11 +178,58 @@ impl Term {
     }
 }
 
+/// Whether the least and greatest values that a row group states are so in the order of the column's type.
+///
+/// Without a stated order, which is so of the deprecated fields, old writers compared bytes and unsigned integers as if
+/// they were signed: of those nothing is believed (parquet.thrift, `Statistics` and `ColumnOrder`).
+fn has_bounds(footer: &Footer, group: &RowGroupMetaData, column: usize) -> bool {
+    let chunk = group.column(column);
+    let Some(statistics) = chunk.statistics() else { return false };
+    let descriptor = chunk.column_descr();
+    let own = ColumnOrder::column_order_for_type(
+        descriptor.logical_type_ref(),
+        descriptor.converted_type(),
+        descriptor.physical_type(),
+    );
+    let orders = footer.metadata().file_metadata().column_orders();
+    let stated = match orders.and_then(|it| it.get(column)) {
+        Some(ColumnOrder::UNKNOWN) => return false,
+        Some(ColumnOrder::UNDEFINED) | None => false,
+        Some(_) => !statistics.is_min_max_deprecated(),
+    };
+    match descriptor.physical_type() {
+        PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE => true,
+        PhysicalType::INT32 | PhysicalType::INT64 => stated || own.sort_order() == SortOrder::SIGNED,
+        _ => stated && own.sort_order() != SortOrder::UNDEFINED,
+    }
+}
+
+/// The type of a column's values, whether or not it holds them by a dictionary.
+fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => value_type(values),
+        other => other,
+    }
+}
+
 /// A literal as a value of a column's type.
 fn scalar(literal: &str, data_type: &DataType) -> Result<Scalar<ArrayRef>, ArrowError> {
     let text: ArrayRef = Arc::new(StringArray::from(vec![literal]));
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(&text, data_type, &strict).map(Scalar::new)
+    let value = match data_type {
+        // Names of time zones need a database, which arrow-rs has only as an option. Most columns have this one.
+        DataType::Timestamp(unit, Some(zone)) if matches!(zone.as_ref(), "UTC" | "Etc/UTC" | "Z") => {
+            let offset = cast_with_options(&text, &DataType::Timestamp(*unit, Some("+00:00".into())), &strict)?;
+            cast(&offset, data_type)?
+        }
+        _ => cast_with_options(&text, data_type, &strict)?,
+    };
+    Ok(Scalar::new(value))
+}
+
+/// Whether [`scalar`] may round to a neighbouring value, in either direction.
+fn rounds(data_type: &DataType) -> bool {
+    !(data_type.is_integer() || data_type == &DataType::Boolean || data_type.is_string() || data_type.is_binary())
 }
 
 /// `None` where a row group states no least or greatest value.
@@ -186,20 +239,36 @@ fn compare(
     least: &ArrayRef,
     most: &ArrayRef,
 ) -> ParquetResult<Vec<Option<bool>>> {
-    type Compare = fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, ArrowError>;
-    let test = |array: &ArrayRef, with: Compare| with(array, literal).map(|it| it.iter().collect::<Vec<_>>());
+    let (value, _) = literal.get();
+    let rounded = rounds(value.data_type());
+    let (at_most, at_least) = match value.data_type().is_floating() {
+        true => {
+            (floats(least, value, |bound, value| bound <= value)?, floats(most, value, |bound, value| bound >= value)?)
+        }
+        false => (cmp::lt_eq(least, literal)?.iter().collect(), cmp::gt_eq(most, literal)?.iter().collect()),
+    };
     let both = |one: Vec<Option<bool>>, other: Vec<Option<bool>>| -> Vec<Option<bool>> {
         one.into_iter().zip(other).map(|(one, other)| Some(one? && other?)).collect()
     };
     Ok(match comparison {
-        Comparison::Equal => both(test(least, cmp::lt_eq)?, test(most, cmp::gt_eq)?),
+        Comparison::Equal => both(at_most, at_least),
         // Statistics of strings may be cut short, so equal ones do not mean that all values are.
         Comparison::NotEqual => vec![None; least.len()],
-        Comparison::Less => test(least, cmp::lt)?,
-        Comparison::LessOrEqual => test(least, cmp::lt_eq)?,
-        Comparison::Greater => test(most, cmp::gt)?,
-        Comparison::GreaterOrEqual => test(most, cmp::gt_eq)?,
+        // A literal that was rounded onto the bound may lie on either side of it.
+        Comparison::Less if !rounded => cmp::lt(least, literal)?.iter().collect(),
+        Comparison::Greater if !rounded => cmp::gt(most, literal)?.iter().collect(),
+        Comparison::Less | Comparison::LessOrEqual => at_most,
+        Comparison::Greater | Comparison::GreaterOrEqual => at_least,
     })
+}
+
+/// Compares bounds as IEEE 754 does, to which both zeros are equal: writers disagree about which of them is less. A
+/// bound that is no number says nothing, and neither does a comparison with such a literal.
+fn floats(bounds: &ArrayRef, value: &dyn Array, holds: fn(f64, f64) -> bool) -> ParquetResult<Vec<Option<bool>>> {
+    let wide = |array: &dyn Array| cast(array, &DataType::Float64).map(|it| it.as_primitive::<Float64Type>().clone());
+    let value = wide(value)?.iter().next().flatten().filter(|it| !it.is_nan());
+    let bounds = wide(bounds)?;
+    Ok(bounds.iter().map(|bound| Some(holds(bound.filter(|it| !it.is_nan())?, value?))).collect())
 }
 
 #[cfg(test)]
