@@ -99,8 +99,9 @@ impl Driver {
             return Err((0, message.into()));
         }
         if std::env::var_os("CUFILE_LOGFILE_PATH").is_none() {
-            // SAFETY: no other thread of ours reads or writes the environment; the driver opens once in a process.
             // Without it, libcufile writes cufile.log into the working directory.
+            // SAFETY: Rust's own readers of the environment are locked out, and it happens once in a process. C code that
+            // reads the environment on another thread just then is not: whoever has such code sets the variable first.
             unsafe { std::env::set_var("CUFILE_LOGFILE_PATH", "/dev/null") };
         }
         let functions = &library.functions;

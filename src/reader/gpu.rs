@@ -67,9 +67,8 @@ impl Engine {
         let bytes = fetcher.fetch(&batch.ranges, slab)?;
         let mut on_cpu = OnCpu { roots: BTreeMap::new(), bytes };
         for chunk in &batch.chunks {
-            if let (None, reason) = (chunk.slab_offset, &chunk.on_cpu) {
-                let reason = reason.clone().unwrap_or_else(|| "nested".into());
-                on_cpu.roots.entry(scan.footer.leaves[chunk.leaf].root).or_insert(reason);
+            if let Some(reason) = &chunk.on_cpu {
+                on_cpu.roots.entry(scan.footer.leaves[chunk.leaf].root).or_insert_with(|| reason.clone());
             }
         }
 
