@@ -7,10 +7,12 @@
 mod cases;
 #[path = "../devices/mod.rs"]
 mod devices;
+mod fixed;
 #[path = "../generate/mod.rs"]
 mod generate;
 mod generated;
 mod pages;
+mod pyarrow;
 mod repage;
 mod repaged;
 mod shapes;
