@@ -18,7 +18,7 @@
 //! | stage | takes | makes | where |
 //! |---|---|---|---|
 //! | open | path or URL | [`Source`](io::Source) | `io/source.rs`, `io/object.rs` |
-//! | footer | `Source` | [`Footer`](footer::Footer): metadata, Arrow schema, leaves | `footer/` |
+//! | footer | `Source` | [`Footer`](footer::Footer): metadata, Arrow schema, leaves, and trees of lists and structs over them | `footer/` |
 //! | plan | `Footer`, options | [`ScanPlan`](plan::ScanPlan): batches of ranges with routes and reasons | `plan/` |
 //! | fetch | one [`BatchPlan`](plan::BatchPlan) | bytes in a device slab, bytes in host memory | `io/` |
 //! | pages | a slab | the page table: one descriptor a page | `page/` |

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use parquet_gpu::footer::{Footer, LeafDecode};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet_gpu::footer::{Field, Footer, LeafDecode, ListKind};
 use parquet_gpu::io::Source;
 use parquet_gpu::{Device, GpuReaderBuilder};
 
@@ -82,11 +84,71 @@ fn a_footer_longer_than_the_speculative_tail_and_lengths_that_lie() {
 }
 
 #[test]
-fn flat_columns_are_for_kernels_and_nested_ones_are_not() {
-    let flat = read(&testdata("types_v1_snappy.parquet")).unwrap();
-    assert!(flat.leaves.iter().all(|leaf| !matches!(leaf.decode, LeafDecode::Cpu(_))), "{:?}", flat.leaves);
-    let nested = read(&testdata("nested.parquet")).unwrap();
-    assert!(nested.leaves.iter().any(|leaf| matches!(leaf.decode, LeafDecode::Cpu("nested columns"))));
+fn flat_and_nested_columns_are_for_kernels() {
+    for file in ["types_v1_snappy.parquet", "nested.parquet"] {
+        let footer = read(&testdata(file)).unwrap();
+        assert!(footer.leaves.iter().all(|leaf| !matches!(leaf.decode, LeafDecode::Cpu(_))), "{:?}", footer.leaves);
+        assert!(footer.fields.iter().all(Option::is_some));
+    }
+}
+
+/// The field that arrow-rs and we make of a schema with one top-level field.
+fn field(message: &str) -> Field {
+    let schema = Arc::new(parse_message_type(&format!("message m {{ {message} }}")).unwrap());
+    let mut file = Vec::new();
+    let writer = SerializedFileWriter::new(&mut file, schema, Arc::default()).unwrap();
+    writer.close().unwrap();
+    let source = Source::from_bytes("a test", file.into());
+    let footer = Footer::read(&Arc::new(source)).unwrap();
+    footer.fields[0].clone().expect("kernels decode it")
+}
+
+#[test]
+fn trees_follow_the_format_s_rules_for_lists() {
+    let list = |nullable, def, rep, element| {
+        let element = Box::new(element);
+        Field::List { kind: ListKind::Offsets(4), nullable, def, rep, element }
+    };
+    let group = |def, children| Field::Struct { def, children };
+    use Field::Leaf;
+    // Three levels, the standard; two, with a primitive, a struct and a tuple; and none, but repeated.
+    let element = "optional int32 element;";
+    assert_eq!(
+        field(&format!("optional group a (LIST) {{ repeated group list {{ {element} }} }}")),
+        list(true, 2, 1, Leaf(0))
+    );
+    assert_eq!(field("required group a (LIST) { repeated int32 element; }"), list(false, 1, 1, Leaf(0)));
+    let pair = || group(None, vec![Leaf(0), Leaf(1)]);
+    let two = "repeated group element { required int32 x; required int32 y; }";
+    assert_eq!(field(&format!("optional group a (LIST) {{ {two} }}")), list(true, 2, 1, pair()));
+    let one = "repeated group array { required int32 x; }";
+    assert_eq!(field(&format!("optional group a (LIST) {{ {one} }}")), list(true, 2, 1, group(None, vec![Leaf(0)])));
+    let tuple = "repeated group a_tuple { required int32 x; }";
+    assert_eq!(field(&format!("optional group a (LIST) {{ {tuple} }}")), list(true, 2, 1, group(None, vec![Leaf(0)])));
+    assert_eq!(field("repeated int32 a;"), list(false, 1, 1, Leaf(0)));
+    assert_eq!(field(&format!("repeated group a {{ {element} }}")), list(false, 1, 1, group(None, vec![Leaf(0)])));
+    // Lists of lists.
+    let inner = "required group element (LIST) { repeated group list { required int32 element; } }";
+    let outer = format!("required group a (LIST) {{ repeated group list {{ {inner} }} }}");
+    assert_eq!(field(&outer), list(false, 1, 1, list(false, 2, 2, Leaf(0))));
+    // Maps, and maps without values.
+    let entries = "repeated group key_value { required binary key (UTF8); optional int32 value; }";
+    assert_eq!(field(&format!("optional group a (MAP) {{ {entries} }}")), list(true, 2, 1, pair()));
+    let keys = "repeated group key_value { required binary key (UTF8); }";
+    assert_eq!(field(&format!("required group a (MAP) {{ {keys} }}")), list(false, 1, 1, Leaf(0)));
+    // Structs, with a group of no fields in one.
+    let deep = "optional group b { optional int32 c; } required group d { required int32 e; }";
+    let tree = group(Some(1), vec![group(Some(2), vec![Leaf(0)]), group(None, vec![Leaf(1)])]);
+    assert_eq!(field(&format!("optional group a {{ {deep} }}")), tree);
+}
+
+#[test]
+fn a_tree_is_cut_to_a_projection() {
+    let tree = field("optional group a { optional group b { optional int32 c; } required int32 d; optional int32 e; }");
+    let cut = tree.select(&|leaf| [None, Some(0), Some(1)][leaf]).unwrap();
+    assert_eq!(cut, Field::Struct { def: Some(1), children: vec![Field::Leaf(0), Field::Leaf(1)] });
+    assert_eq!(cut.leaves(), [0, 1]);
+    assert_eq!(tree.select(&|_| None), None);
 }
 
 #[test]

@@ -54,7 +54,14 @@ fn stating(column: &str, statistics: Statistics, orders: Option<ColumnOrder>) ->
     let file = FileMetaData::new(2, 10, None, None, schema, orders.map(|it| vec![it]));
     let metadata = Arc::new(ParquetMetaData::new(file, vec![group]));
     let arrow = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::default()).unwrap();
-    Footer { arrow, page_index: None, leaves: Arc::default(), encrypted: Arc::default(), file_bytes: 0 }
+    Footer {
+        arrow,
+        page_index: None,
+        leaves: Arc::default(),
+        fields: Arc::default(),
+        encrypted: Arc::default(),
+        file_bytes: 0,
+    }
 }
 
 fn keeps(footer: &Footer, filter: &str) -> bool {

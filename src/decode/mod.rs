@@ -4,20 +4,26 @@
 //! waits do not grow with either:
 //!
 //! ```text
-//!  zero ─► snappy ─► levels ─► dictionary ─► fixed ─► string refs ─► wait ─► zero ─► gather ─► utf8 ─► wait
-//!                    validity,  entries of   values   a reference    counts,         offsets,  only with strings
-//!                    counts     strings               a row          sizes           bytes
+//!  zero ─► snappy ─► levels ─────────► dictionary ─► fixed ─► string refs ─► wait ─► zero ─► gather ─► utf8 ─► wait
+//!                    validity,         entries of   values   a reference    counts,         offsets,  only with strings
+//!                    counts            strings               a slot         sizes           bytes
+//!                    nested levels ─► wait ─► zero ─► shape
+//!                    slots by class   sizes           offsets of lists, validity: only with columns below lists or structs
 //! ```
+//!
+//! A column's values go to slots: of a flat column, its rows; below lists, the elements of the last one ([`Field`]).
 
 pub mod dictionary;
 pub mod fixed;
 pub mod levels;
+mod nested;
 mod output;
 mod pages;
 pub mod strings;
 pub mod utf8;
 mod zero;
 
+use arrow::datatypes::DataType;
 use parquet::basic::Encoding;
 
 pub use pages::unsupported;
@@ -27,9 +33,10 @@ use crate::decompress;
 use crate::device::staging::Staging;
 use crate::device::{DeviceBuffer, PinnedBuffer, Stream};
 use crate::error::{Error, Result};
-use crate::footer::{Leaf, LeafDecode};
-use crate::kernels::abi::{FaultSlot, PageState, StringRef};
+use crate::footer::{Field, Leaf, LeafDecode};
+use crate::kernels::abi::{self, FaultSlot, PageState, StringRef};
 use crate::page::PageTable;
+use nested::Shapes;
 use output::Output;
 use pages::Work;
 use zero::Zeros;
@@ -44,8 +51,11 @@ pub const GPU_ENCODINGS: &[Encoding] =
 /// A batch to decode.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The columns, in the order in which their arrays come out.
+    /// The leaf columns, in the order in which they lie in the fields.
     pub leaves: &'a [&'a Leaf],
+    /// The top-level fields, in the order in which their arrays come out, each with its Arrow type. Their leaves are numbered as
+    /// in `leaves`.
+    pub fields: &'a [(Field, DataType)],
     /// Rows of the batch.
     pub rows: u64,
     /// The pages of the batch's chunks.
@@ -108,16 +118,18 @@ fn blocks(items: usize) -> Result<u32> {
         .ok_or_else(|| Error::Argument("too much work for one batch: read fewer rows at a time".into()))
 }
 
-/// Decompresses and decodes the pages of a batch into one array a leaf. Everything is done when it returns; it waits for
-/// the device once, twice when there are strings.
+/// Decompresses and decodes the pages of a batch into one array a field. Everything is done when it returns; it waits for
+/// the device once, once more when there are strings, and once more when there are columns below lists or structs.
 ///
-/// While it runs it holds, beside the arrays: plain bodies of the compressed pages, about 110 bytes a page for its
-/// descriptor, state and places in work lists, 16 bytes a row of each string column and 16 bytes an entry of each string dictionary.
+/// While it runs it holds, beside the arrays: plain bodies of the compressed pages, about 130 bytes a page for its
+/// descriptor, state and places in work lists, 16 bytes a slot of each string column and 16 bytes an entry of each string
+/// dictionary, and below lists and structs a byte for each level.
 ///
 /// # Errors
-/// [`Error::Corrupt`] with row group, column, page and offset for the first page in the table that is malformed;
-/// [`Error::Unsupported`] for what [`unsupported`] would have told, and when strings outgrow their offsets;
-/// [`Error::Budget`]; [`Error::Device`]; [`Error::Argument`] when the chunks do not make up the batch.
+/// [`Error::Corrupt`] with row group, column, page and offset for the first page in the table that is malformed, and for
+/// columns that do not have the rows of the batch; [`Error::Unsupported`] for what [`unsupported`] would have told, and
+/// when strings or lists outgrow their offsets; [`Error::Budget`]; [`Error::Device`]; [`Error::Argument`] when the chunks
+/// do not make up the batch.
 ///
 /// # Safety
 /// The bytes of every chunk in the table are valid device memory, and whatever writes them is ordered before the work
@@ -126,71 +138,119 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let gpu = stream.gpu();
     let mut pages = request.table.describe();
     let placed = decompress::place(stream, request.table, &mut pages)?;
-    let mut work = Work::new(request, pages)?;
+    let mut shapes = Shapes::new(request)?;
+    let mut work = Work::new(request, &shapes, pages)?;
     let entries = gpu.alloc(work.entry_bytes, stream, "entries of dictionaries")?;
     work.place_entries(entries.address());
-
-    let mut zeros = Zeros::default();
-    let mut outputs = Vec::with_capacity(request.leaves.len());
-    let mut columns = Vec::with_capacity(request.leaves.len());
-    for leaf in request.leaves {
-        let mut column = pages::column(leaf, request.rows);
-        outputs.push(Output::alloc(stream, leaf, &mut column, &mut zeros)?);
-        columns.push(column);
-    }
-    let string_columns: Vec<usize> =
-        (0..columns.len()).filter(|it| matches!(request.leaves[*it].decode, LeafDecode::Strings { .. })).collect();
-    let what = "references to strings";
-    let ref_bytes = request.rows.checked_mul(size_of::<StringRef>() as u64);
-    let all_ref_bytes = ref_bytes
-        .and_then(|it| it.checked_mul(string_columns.len() as u64))
-        .ok_or_else(|| Error::Budget { what: what.into(), needed: u64::MAX, left: gpu.budget().limit() })?;
-    let refs = gpu.alloc(all_ref_bytes, stream, what)?;
-    for (nth, &column) in string_columns.iter().enumerate() {
-        columns[column].refs = refs.address() + nth as u64 * ref_bytes.unwrap_or(0);
-    }
+    let levels = shapes.place(stream, request, &mut work)?;
     let mut reports = Reports::new(stream, work.pages.len())?;
+    let mut columns: Vec<_> = request.leaves.iter().map(|leaf| pages::column(leaf, request.rows)).collect();
+    let nodes = shapes.describe(&mut columns);
+    let mut zeros = Zeros::default();
+    let mut arrays = Arrays::new(request);
+    arrays.alloc(stream, request, &shapes, &mut columns, &mut zeros, |column| !work.is_shaped[column])?;
 
     let mut staging = Staging::default();
     let page_slot = staging.push(&work.pages);
     let column_slot = staging.push(&columns);
+    let node_slot = staging.push(&nodes);
     let zero_slot = zeros.stage(&mut staging);
-    let [compressed, data, dictionaries, fixed, strings] =
-        [&placed.snappy, &work.data, &work.string_dictionaries, &work.fixed, &work.strings].map(|it| staging.push(it));
+    let [compressed, flat, shaped, dictionaries, fixed, strings] =
+        [&placed.snappy, &work.flat, &work.shaped, &work.string_dictionaries, &work.fixed, &work.strings]
+            .map(|it| staging.push(it));
     let staged = staging.upload(stream, "page table")?;
-    let table = Table {
+    let mut table = Table {
         pages: staged.address(page_slot),
         columns: staged.address(column_slot),
         states: reports.device.address() + Reports::STATES as u64,
         fault: reports.device.address(),
     };
+    let report_bytes = reports.host.len();
 
     zeros.launch(stream, staged.address(zero_slot))?;
     // SAFETY: the chunks are the caller's promise; plain bodies lie in the scratch memory of `placed`.
     unsafe {
         decompress::snappy::launch(stream, table.pages, staged.address(compressed), placed.snappy.len(), table.fault)?;
     }
-    levels::launch(stream, &table, staged.address(data), blocks(work.data.len())?)?;
+    levels::launch(stream, &table, staged.address(flat), blocks(work.flat.len())?)?;
+    let count = blocks(work.shaped.len())?;
+    nested::launch_levels(stream, &table, staged.address(node_slot), staged.address(shaped), count)?;
+
+    // How many slots the levels make decides how large the arrays below lists are.
+    let mut sizes = nested::Sizes::default();
+    let mut shaped = None;
+    if !work.shaped.is_empty() || work.is_shaped.contains(&true) {
+        let counts = levels.read_counts(stream, || reports.read(stream, report_bytes))?;
+        request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
+        sizes = shapes.size(request, &work, &counts)?;
+        let mut zeros = Zeros::default();
+        for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| work.is_shaped[*at]) {
+            column.rows = sizes.slots[at];
+        }
+        arrays.alloc(stream, request, &shapes, &mut columns, &mut zeros, |column| work.is_shaped[column])?;
+        shaped = Some(nested::shape(stream, &mut shapes, &work, &mut columns, &sizes, zeros, &mut table)?);
+    }
+
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;
     fixed::launch(stream, &table, staged.address(fixed), blocks(work.fixed.len())?)?;
     strings::launch_refs(stream, &table, staged.address(strings), blocks(work.strings.len())?)?;
-    let report_bytes = reports.host.len();
     reports.read(stream, report_bytes)?;
     request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     let states = reports.states();
 
-    if !string_columns.is_empty() {
-        strings::gather(stream, request, &work, &states, &mut outputs, &mut columns, &table, || {
+    if !arrays.refs.is_empty() {
+        strings::gather(stream, request, &work, &states, &mut arrays.outputs, &mut columns, &table, || {
             reports.read(stream, Reports::STATES)
         })?;
         request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     }
 
-    let mut nulls = vec![0u64; columns.len()];
-    for &index in &work.data {
-        let page = &work.pages[index as usize];
-        nulls[page.column as usize] += u64::from(page.num_values.saturating_sub(states[index as usize].valid));
+    let mut valid = vec![0u64; columns.len()];
+    for &index in work.flat.iter().chain(&work.shaped) {
+        valid[work.pages[index as usize].column as usize] += u64::from(states[index as usize].valid);
     }
-    let arrays = outputs.into_iter().zip(request.leaves).zip(nulls);
-    arrays.map(|((output, leaf), nulls)| output.into_array(leaf.root_type.clone(), request.rows, nulls)).collect()
+    let leaves = arrays.outputs.into_iter().zip(&columns).zip(valid);
+    let leaves = leaves.map(|((output, column), valid)| nested::Leaf {
+        output,
+        slots: column.rows,
+        nulls: column.rows.saturating_sub(valid),
+    });
+    shapes.assemble(request, leaves.collect(), shaped.map(|(nodes, _)| nodes).unwrap_or_default(), &sizes)
+}
+
+/// The arrays of the leaves, and what is needed to fill them.
+struct Arrays {
+    /// By column.
+    outputs: Vec<Output>,
+    /// References to strings, of the columns of strings.
+    refs: Vec<DeviceBuffer>,
+}
+
+impl Arrays {
+    fn new(request: &Request<'_>) -> Self {
+        Self { outputs: request.leaves.iter().map(|_| Output::default()).collect(), refs: Vec::new() }
+    }
+
+    /// Allocates for those of the columns for which `wanted` says so, and enters the addresses.
+    fn alloc(
+        &mut self,
+        stream: &Stream,
+        request: &Request<'_>,
+        shapes: &Shapes,
+        columns: &mut [abi::Column],
+        zeros: &mut Zeros,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| wanted(*at)) {
+            let leaf = request.leaves[at];
+            self.outputs[at] = Output::alloc(stream, leaf, shapes.has_nulls(request, at), column, zeros)?;
+            if matches!(leaf.decode, LeafDecode::Strings { .. }) {
+                let bytes = column.rows.checked_mul(size_of::<StringRef>() as u64);
+                let refs = output::alloc(stream, bytes, "references to strings")?;
+                column.refs = refs.address();
+                self.refs.push(refs);
+            }
+        }
+        Ok(())
+    }
 }

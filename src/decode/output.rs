@@ -16,11 +16,11 @@ const PADDING: u64 = 64;
 const VIEW: u64 = 16;
 
 /// One column's buffers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Output {
     validity: Option<DeviceBuffer>,
     /// Values, or offsets.
-    values: DeviceBuffer,
+    values: Option<DeviceBuffer>,
     /// Views, which stand for the offsets in the array.
     views: Option<DeviceBuffer>,
     data: Option<DeviceBuffer>,
@@ -34,14 +34,31 @@ fn padded(bytes: Option<u64>, what: &'static str, stream: &Stream) -> Result<u64
     })
 }
 
+/// Memory of a padded size; `None`: one beyond 64 bits.
+pub(super) fn alloc(stream: &Stream, bytes: Option<u64>, what: &'static str) -> Result<DeviceBuffer> {
+    stream.gpu().alloc(padded(bytes, what, stream)?, stream, what)
+}
+
+/// A number of slots as Arrow counts them.
+pub(super) fn count(slots: u64) -> Result<usize> {
+    usize::try_from(slots).map_err(|_| Error::Argument(format!("{slots} rows in one batch")))
+}
+
 impl Output {
-    /// Allocates all but the bytes of strings, whose size is not known yet, and enters the addresses into `column`.
-    pub(super) fn alloc(stream: &Stream, leaf: &Leaf, column: &mut abi::Column, zeros: &mut Zeros) -> Result<Self> {
+    /// Allocates all but the bytes of strings, whose size is not known yet, and enters the addresses into `column`, which has
+    /// its rows. `has_nulls`: whether there are validity bits.
+    pub(super) fn alloc(
+        stream: &Stream,
+        leaf: &Leaf,
+        has_nulls: bool,
+        column: &mut abi::Column,
+        zeros: &mut Zeros,
+    ) -> Result<Self> {
         let rows = column.rows;
-        let alloc = |bytes: Option<u64>, what| stream.gpu().alloc(padded(bytes, what, stream)?, stream, what);
-        let validity = match leaf.max_def {
-            0 => None,
-            _ => Some(alloc(Some(rows.div_ceil(8)), "validity")?),
+        let alloc = |bytes: Option<u64>, what| alloc(stream, bytes, what);
+        let validity = match has_nulls {
+            false => None,
+            true => Some(alloc(Some(rows.div_ceil(8)), "validity")?),
         };
         let width = u64::from(column.out_width);
         // What kernels fill; the rest, and words that pages share, are zeroed first.
@@ -73,7 +90,7 @@ impl Output {
             LeafDecode::Strings { .. } => column.offsets = values.address(),
             _ => column.values = values.address(),
         }
-        Ok(Self { validity, values, views, data: None })
+        Ok(Self { validity, values: Some(values), views, data: None })
     }
 
     /// Allocates the bytes of strings and returns their address.
@@ -88,13 +105,12 @@ impl Output {
 
     /// The array. A validity buffer without nulls is dropped.
     pub(super) fn into_array(self, data_type: DataType, rows: u64, nulls: u64) -> Result<DeviceArray> {
-        let count = |it: u64| usize::try_from(it).map_err(|_| Error::Argument(format!("{it} rows in one batch")));
         Ok(DeviceArray {
             data_type,
             len: count(rows)?,
             null_count: count(nulls)?,
             validity: self.validity.filter(|_| nulls > 0).map(Memory::Device),
-            buffers: [self.views.or(Some(self.values)), self.data].into_iter().flatten().map(Memory::Device).collect(),
+            buffers: [self.views.or(self.values), self.data].into_iter().flatten().map(Memory::Device).collect(),
             children: Vec::new(),
         })
     }

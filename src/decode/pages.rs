@@ -2,6 +2,7 @@
 
 use parquet::basic::Type as PhysicalType;
 
+use super::nested::Shapes;
 use super::{Request, fixed};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Leaf, LeafDecode};
@@ -12,8 +13,11 @@ use crate::kernels::abi::{self, NONE, PageHeader, StringRef, column_flag, encodi
 pub(super) struct Work {
     /// Every page of the table. `entries` is an offset until [`place_entries`](Self::place_entries).
     pub(super) pages: Vec<abi::Page>,
-    /// Data pages that hold values: of all columns, of fixed-width ones, of strings.
-    pub(super) data: Vec<u32>,
+    /// Whether each column needs more than validity bits from its levels.
+    pub(super) is_shaped: Vec<bool>,
+    /// Data pages that hold values: of flat columns, of shaped ones; and of both, of fixed-width values, of strings.
+    pub(super) flat: Vec<u32>,
+    pub(super) shaped: Vec<u32>,
     pub(super) fixed: Vec<u32>,
     pub(super) strings: Vec<u32>,
     pub(super) string_dictionaries: Vec<u32>,
@@ -42,6 +46,11 @@ pub fn unsupported(leaf: &Leaf, header: &PageHeader) -> Option<&'static str> {
         {
             Some("the encoding of definition levels")
         }
+        page_kind::DATA_V1
+            if leaf.max_rep > 0 && !matches!(header.rep_encoding, encoding::RLE | encoding::BIT_PACKED) =>
+        {
+            Some("the encoding of repetition levels")
+        }
         page_kind::DATA_V1 | page_kind::DATA_V2 => match header.encoding {
             encoding::PLAIN => None,
             encoding::RLE if boolean => None,
@@ -63,7 +72,7 @@ impl Work {
     /// # Errors
     /// [`Error::Corrupt`] when headers contradict each other, [`Error::Unsupported`] for a page that no kernel decodes,
     /// [`Error::Argument`] when the chunks do not make up the rows of the batch.
-    pub(super) fn new(request: &Request<'_>, pages: Vec<abi::Page>) -> Result<Self> {
+    pub(super) fn new(request: &Request<'_>, shapes: &Shapes, pages: Vec<abi::Page>) -> Result<Self> {
         for leaf in request.leaves {
             if let Some(reason) = not_decodable(leaf) {
                 let place = Place { column: Some(leaf.path.clone()), ..Place::default() };
@@ -73,18 +82,23 @@ impl Work {
         if request.columns.len() != request.table.chunks().len() {
             return Err(Error::Argument("a column for each chunk of the page table".into()));
         }
-        let mut work = Self { pages, ..Self::default() };
+        let is_shaped = (0..request.leaves.len()).map(|column| shapes.is_shaped(request, column)).collect();
+        let mut work = Self { pages, is_shaped, ..Self::default() };
         let mut next_rows = vec![0u64; request.leaves.len()];
         for (chunk, &column) in request.columns.iter().enumerate() {
             let (Some(leaf), Some(next_row)) = (request.leaves.get(column), next_rows.get_mut(column)) else {
                 return Err(Error::Argument(format!("chunk {chunk} belongs to column {column}, which is not there")));
             };
+            let mut is_first = true;
             for index in request.table.pages(chunk) {
-                work.add(request, leaf, column, index, next_row)?;
+                let data = work.add(request, leaf, column, index, next_row)?;
+                work.pages[index].is_first = (data && is_first).into();
+                is_first &= !data;
             }
         }
-        for (leaf, rows) in request.leaves.iter().zip(next_rows) {
-            if rows != request.rows {
+        for ((leaf, rows), is_shaped) in request.leaves.iter().zip(next_rows).zip(&work.is_shaped) {
+            // How many rows the levels of the others make is counted on the device.
+            if rows != request.rows && !is_shaped {
                 let message = format!("column {} has {rows} rows and its batch {}", leaf.path, request.rows);
                 return Err(Error::Argument(message));
             }
@@ -92,6 +106,7 @@ impl Work {
         Ok(work)
     }
 
+    /// Enters a page; whether it is a data page with values.
     fn add(
         &mut self,
         request: &Request<'_>,
@@ -99,7 +114,7 @@ impl Work {
         column: usize,
         index: usize,
         next_row: &mut u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let header = request.table.header(index);
         let corrupt = |message: &str| Err(Error::corrupt(request.table.place(index), message));
         if let Some(reason) = unsupported(leaf, header) {
@@ -128,7 +143,7 @@ impl Work {
                 }
                 LeafDecode::Cpu(_) => {}
             }
-            return Ok(());
+            return Ok(false);
         }
         if header.kind == page_kind::DATA_V2 {
             let Some(stated) = header.num_values.checked_sub(header.num_nulls) else {
@@ -137,24 +152,29 @@ impl Work {
             page.stated_values = stated;
         }
         if header.num_values == 0 {
-            return Ok(());
+            return Ok(false);
         }
         if !is_dictionary_encoded(header) {
             page.dictionary = NONE;
         } else if page.dictionary == NONE {
             return corrupt("a dictionary-encoded page without a dictionary");
         }
-        page.first_row = *next_row;
-        *next_row += u64::from(header.num_values);
-        if *next_row > request.rows {
-            return corrupt("pages hold more values than the batch has rows");
+        if self.is_shaped[column] {
+            page.first_row = 0;
+            self.shaped.push(index as u32);
+        } else {
+            page.first_row = *next_row;
+            *next_row += u64::from(header.num_values);
+            if *next_row > request.rows {
+                return corrupt("pages hold more values than the batch has rows");
+            }
+            self.flat.push(index as u32);
         }
-        self.data.push(index as u32);
         match leaf.decode {
             LeafDecode::Strings { .. } => self.strings.push(index as u32),
             _ => self.fixed.push(index as u32),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Turns offsets of dictionary entries into addresses, once their memory is there.
@@ -167,7 +187,8 @@ impl Work {
 
 /// The column that a kernel sees, without addresses.
 pub(super) fn column(leaf: &Leaf, rows: u64) -> abi::Column {
-    let mut column = abi::Column { rows, factor: 1, max_def: leaf.max_def, ..abi::Column::default() };
+    let (max_def, max_rep) = (leaf.max_def, leaf.max_rep);
+    let mut column = abi::Column { rows, factor: 1, max_def, max_rep, ..abi::Column::default() };
     if leaf.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
         column.flags |= column_flag::FIXED_LEN;
     }
@@ -182,9 +203,6 @@ pub(super) fn column(leaf: &Leaf, rows: u64) -> abi::Column {
 }
 
 fn not_decodable(leaf: &Leaf) -> Option<&'static str> {
-    if leaf.max_rep > 0 || leaf.max_def > 1 {
-        return Some("nested columns");
-    }
     match leaf.decode {
         LeafDecode::Fixed { conversion, factor, in_width, out_width } => {
             (!fixed::is_sound(conversion, factor, in_width, out_width)).then_some("this conversion")

@@ -17,15 +17,15 @@ pub(super) fn launch_refs(stream: &Stream, table: &Table, items: u64, count: u32
 }
 
 fn launch_gather(stream: &Stream, table: &Table, items: u64, bases: u64, count: u32) -> Result<()> {
-    let Table { pages, columns, .. } = *table;
+    let Table { pages, columns, states, .. } = *table;
     // SAFETY: the table and the lists hold `count` pages and live until the stream has been synchronised.
-    unsafe { stream.launch(count, &StringGatherArgs { pages, columns, items, bases, count: count.into() }) }
+    unsafe { stream.launch(count, &StringGatherArgs { pages, columns, states, items, bases, count: count.into() }) }
 }
 
 fn launch_views(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
-    let Table { pages, columns, .. } = *table;
+    let Table { pages, columns, states, .. } = *table;
     // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
-    unsafe { stream.launch(count, &StringViewsArgs { pages, columns, items, count: count.into() }) }
+    unsafe { stream.launch(count, &StringViewsArgs { pages, columns, states, items, count: count.into() }) }
 }
 
 /// Writes offsets, bytes and views of all string columns, and checks those that must be UTF-8. Waits for the device once; the
@@ -104,6 +104,6 @@ fn too_long(request: &Request<'_>, column: u32) -> Error {
     let leaf = request.leaves[column as usize];
     let place = Place { column: Some(leaf.path.clone()), ..Place::default() };
     let message =
-        format!("the strings of one batch do not fit the offsets of {}: read fewer rows at a time", leaf.root_type);
+        format!("the strings of one batch do not fit the offsets of {}: read fewer rows at a time", leaf.data_type);
     Error::unsupported(place, message)
 }

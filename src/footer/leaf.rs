@@ -9,6 +9,7 @@ use arrow::datatypes::{
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::{ConvertedType, Type as PhysicalType};
 
+use super::field::{self, Field};
 use crate::kernels::abi::conversion;
 
 /// A leaf column.
@@ -16,7 +17,7 @@ use crate::kernels::abi::conversion;
 pub struct Leaf {
     /// Index among all leaves of the file.
     pub index: usize,
-    /// Index of the top-level field it belongs to.
+    /// Index of the top-level field it belongs to, in the Arrow schema.
     pub root: usize,
     /// Dotted path, such as `a.list.element`.
     pub path: String,
@@ -28,8 +29,8 @@ pub struct Leaf {
     pub max_def: u32,
     /// Maximum repetition level.
     pub max_rep: u32,
-    /// The Arrow type of the top-level field.
-    pub root_type: DataType,
+    /// Its own Arrow type, which is its field's or that of the elements or children there.
+    pub data_type: DataType,
     /// How a kernel decodes it, or why none does.
     pub decode: LeafDecode,
 }
@@ -61,25 +62,36 @@ pub enum LeafDecode {
     Cpu(&'static str),
 }
 
-/// The leaves of a schema, in file order.
-pub(super) fn leaves(arrow: &ArrowReaderMetadata) -> Arc<[Leaf]> {
+/// Level bytes on the device hold no larger level.
+const MAX_LEVEL: u32 = u8::MAX as u32;
+
+/// The leaves of a schema, in file order, and its top-level fields as trees, in the order of the Arrow schema; `None` for those
+/// that arrow-rs decodes.
+pub(super) fn leaves(arrow: &ArrowReaderMetadata) -> (Arc<[Leaf]>, Arc<[Option<Field>]>) {
     let schema = arrow.metadata().file_metadata().schema_descr();
     let level = |level: i16| u32::try_from(level).unwrap_or(0);
-    let leaf = |index: usize| {
-        let column = schema.column(index);
-        let root = schema.get_column_root_idx(index);
-        let root_type = arrow.schema().fields().get(root).map_or(DataType::Null, |field| field.data_type().clone());
-        let type_length = u32::try_from(column.type_length()).unwrap_or(0);
-        let (max_def, max_rep) = (level(column.max_def_level()), level(column.max_rep_level()));
-        let decode = if schema.root_schema().get_fields().get(root).is_none_or(|it| it.is_group()) || max_rep > 0 {
-            LeafDecode::Cpu("nested columns")
-        } else {
-            decode_of(column.physical_type(), type_length, column.converted_type() == ConvertedType::UTF8, &root_type)
-        };
-        let path = column.path().string();
-        Leaf { index, root, path, physical: column.physical_type(), type_length, max_def, max_rep, root_type, decode }
-    };
-    (0..schema.num_columns()).map(leaf).collect()
+    let types = arrow.schema().fields().iter().map(|field| field.data_type());
+    let roots = field::roots(schema.root_schema(), types);
+    let mut leaves = Vec::with_capacity(schema.num_columns());
+    for (root, found) in roots.iter().enumerate() {
+        for data_type in &found.leaves {
+            let index = leaves.len();
+            let column = schema.column(index);
+            let type_length = u32::try_from(column.type_length()).unwrap_or(0);
+            let (max_def, max_rep) = (level(column.max_def_level()), level(column.max_rep_level()));
+            let stated_utf8 = column.converted_type() == ConvertedType::UTF8;
+            let decode = match (&found.field, data_type) {
+                (Err(reason), _) => LeafDecode::Cpu(reason),
+                _ if max_def > MAX_LEVEL || max_rep > MAX_LEVEL => LeafDecode::Cpu("columns nested this deep"),
+                (Ok(_), Some(data_type)) => decode_of(column.physical_type(), type_length, stated_utf8, data_type),
+                (Ok(_), None) => LeafDecode::Cpu("nested columns"),
+            };
+            let (path, physical) = (column.path().string(), column.physical_type());
+            let data_type = data_type.clone().unwrap_or(DataType::Null);
+            leaves.push(Leaf { index, root, path, physical, type_length, max_def, max_rep, data_type, decode });
+        }
+    }
+    (leaves.into(), roots.into_iter().map(|root| root.field.ok()).collect())
 }
 
 /// How a kernel makes arrow-rs's values of `data_type`, by arrow-rs's `array_reader` (`primitive_array.rs`,

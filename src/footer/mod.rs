@@ -1,6 +1,7 @@
 //! What a file says of itself: metadata and page index through the `parquet` crate, the Arrow schema, and the leaves.
 
 mod encryption;
+pub mod field;
 pub mod leaf;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use crate::error::{Error, Place, Result};
 use crate::guard;
 use crate::io::source::{Source, SourceReader};
+pub use field::{Field, ListKind};
 pub use leaf::{Leaf, LeafDecode};
 
 /// Bytes of the tail that are read before the footer's length is known. Most footers fit; a second request is made for
@@ -33,6 +35,8 @@ pub struct Footer {
     pub page_index: Option<Arc<ParquetMetaData>>,
     /// Every leaf column, in file order.
     pub leaves: Arc<[Leaf]>,
+    /// Every top-level field of the Arrow schema as a tree; `None` for those of which kernels decode no leaf.
+    pub fields: Arc<[Option<Field>]>,
     /// Row group and leaf of each encrypted column chunk. A scan that needs none of them can do without a key.
     pub encrypted: Arc<BTreeSet<(usize, usize)>>,
     /// The file's length in bytes.
@@ -52,8 +56,8 @@ impl Footer {
         let with_index = read_page_index(source, &metadata);
         let arrow = guard::catch(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::default()))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
-        let leaves = leaf::leaves(&arrow);
-        Ok(Self { arrow, page_index: with_index, leaves, encrypted: Arc::new(encrypted), file_bytes })
+        let (leaves, fields) = leaf::leaves(&arrow);
+        Ok(Self { arrow, page_index: with_index, leaves, fields, encrypted: Arc::new(encrypted), file_bytes })
     }
 
     /// The metadata.

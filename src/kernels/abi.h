@@ -42,6 +42,8 @@ enum FaultKind : uint32_t {
     FAULT_RLE = 9,                 // a run or bit width is malformed
     FAULT_STRING_LENGTH = 10,      // a string runs past its page
     FAULT_UTF8 = 11,               // not UTF-8
+    FAULT_REPETITION_LEVELS = 20,  // as FAULT_LEVELS, of repetition levels; or a chunk that does not start with a row
+    FAULT_FIXED_SIZE_LIST = 21,    // a fixed-size list of another size
 };
 
 // The first fault of a batch, by page and then by offset, as one word that kernels lower with atomicMin:
@@ -90,7 +92,10 @@ struct Page {
     uint64_t source;  // compressed body
     uint64_t body;    // plain body, levels first: where decompression writes, or `source` itself
     uint64_t entries; // dictionary pages of strings: where their StringRefs go
-    uint64_t first_row; // of its column in this batch
+    uint64_t first_row; // of its column in this batch; 0 for shaped columns
+    uint64_t levels;    // shaped columns: a byte for each definition level; from the next multiple of 8 bytes on the same
+                        // for repetition levels, where the column has any
+    uint64_t counts;    // shaped columns: lists + 1 slot counts, by class; then of each list and each struct its valid slots
     uint32_t source_bytes;
     uint32_t body_bytes;
     uint32_t num_values;
@@ -102,7 +107,9 @@ struct Page {
     uint8_t kind;
     uint8_t encoding;
     uint8_t def_encoding;
-    uint8_t _pad[5];
+    uint8_t rep_encoding;
+    uint8_t is_first; // of the data pages of its chunk
+    uint8_t _pad[3];
 };
 
 // What the level kernel found in a page, for the kernels after it.
@@ -111,6 +118,9 @@ struct PageState {
     uint32_t value_bytes;
     uint32_t valid;       // values that are not null; dictionary pages of strings: entries
     uint64_t string_bytes; // bytes of the page's strings, by the string kernel
+    uint64_t first_slot;   // of the page's slots in the column's array: the rows of a flat column
+    uint32_t slots;        // places of values and nulls
+    uint32_t _pad;
 };
 
 // One string or byte array.
@@ -137,6 +147,25 @@ enum ColumnFlag : uint32_t {
     COLUMN_FIXED_LEN = 1, // FIXED_LEN_BYTE_ARRAY: the bytes of a PLAIN page are exactly those of its values
 };
 
+// A list or a struct on the way from the top to a leaf (a map is a list), for columns whose levels say more than which
+// rows are null: "shaped" columns.
+//
+// Slots are counted by class: class 0 are the rows, class n + 1 the elements of the n-th list from the top. A position
+// of the levels is a slot of class n + 1 when its repetition level is at most `rep` and its definition level at least
+// `def` of that list; of a fixed-size list that is not there, its position stands for `size` slots, all null.
+struct Node {
+    uint64_t offsets;  // lists: where slots + 1 offsets go; 0: nowhere, for another column writes them or there are none
+    uint64_t validity; // 32-bit words, zeroed; 0: nowhere
+    uint64_t slots;    // in the batch
+    uint64_t children; // lists: slots of the class below, in the batch
+    uint32_t def;      // lists: the level from which on there is an element; structs: from which on the struct is there
+    uint32_t rep;      // lists: the level at which elements repeat
+    uint32_t size;     // fixed-size lists: elements of each; otherwise 0
+    uint32_t offset_width;  // 4 or 8
+    uint32_t slot_class;    // in which its slots are counted
+    uint32_t is_fixed_size; // lists
+};
+
 // One leaf column's output in this batch.
 struct Column {
     uint64_t values;    // fixed width: values; strings: views, where they are asked for
@@ -144,9 +173,13 @@ struct Column {
     uint64_t refs;      // strings: a StringRef a row
     uint64_t offsets;   // strings: rows + 1 offsets
     uint64_t data;      // strings: bytes
-    uint64_t rows;
+    uint64_t rows;      // slots of a shaped column
     int64_t factor;
+    uint32_t first_node; // shaped columns: of its nodes, which are its lists from the top down, then structs that may be null
+    uint32_t lists;
+    uint32_t structs;
     uint32_t max_def;
+    uint32_t max_rep;
     uint32_t conversion; // Conversion
     uint32_t in_width;   // bytes of a PLAIN value
     uint32_t out_width;  // bytes of an Arrow value; strings: bytes of an offset, 4 or 8
@@ -171,12 +204,15 @@ struct ScatterArgs { uint64_t entries; uint64_t count; };
 struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
 struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
 struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct NestedLevelsArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+// `bases`: slots before a page, by class; for each item, the index of its first is in `first_bases`.
+struct ShapeArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t bases; uint64_t first_bases; uint64_t fault; uint64_t count; };
 struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: for each item, where the page's strings start in the column's data.
-struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t bases; uint64_t count; };
+struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };
 // `items` are dictionary pages (their entries) and PLAIN pages (their gathered bytes).
-struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t items; uint64_t count; };
+struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t count; };
 struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };

@@ -47,15 +47,20 @@ structs! {
         def_encoding: u8, rep_encoding: u8, is_compressed: u8, has_crc: u8, _pad: [u8; 2],
     }
     Page {
-        source: u64, body: u64, entries: u64, first_row: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
+        source: u64, body: u64, entries: u64, first_row: u64, levels: u64, counts: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
         def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, stated_values: u32,
-        kind: u8, encoding: u8, def_encoding: u8, _pad: [u8; 5],
+        kind: u8, encoding: u8, def_encoding: u8, rep_encoding: u8, is_first: u8, _pad: [u8; 3],
     }
-    PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64 }
+    PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64, first_slot: u64, slots: u32, _pad: u32 }
     StringRef { address: u64, bytes: u32, _pad: u32 }
+    Node {
+        offsets: u64, validity: u64, slots: u64, children: u64, def: u32, rep: u32, size: u32, offset_width: u32,
+        slot_class: u32, is_fixed_size: u32,
+    }
     Column {
-        values: u64, validity: u64, refs: u64, offsets: u64, data: u64, rows: u64, factor: i64, max_def: u32,
-        conversion: u32, in_width: u32, out_width: u32, flags: u32, _pad: u32,
+        values: u64, validity: u64, refs: u64, offsets: u64, data: u64, rows: u64, factor: i64, first_node: u32,
+        lists: u32, structs: u32, max_def: u32, max_rep: u32, conversion: u32, in_width: u32, out_width: u32, flags: u32,
+        _pad: u32,
     }
     ScatterEntry { source: u64, target: u64, bytes: u64 }
     ZeroEntry { target: u64, bytes: u64 }
@@ -64,11 +69,13 @@ structs! {
     PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
     SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
     LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    NestedLevelsArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, fault: u64, count: u64 }
+    ShapeArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, bases: u64, first_bases: u64, fault: u64, count: u64 }
     DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
-    StringGatherArgs { pages: u64, columns: u64, items: u64, bases: u64, count: u64 }
-    StringViewsArgs { pages: u64, columns: u64, items: u64, count: u64 }
+    StringGatherArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
+    StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, count: u64 }
     Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, fault: u64, count: u64 }
 }
 
@@ -81,6 +88,7 @@ macro_rules! kernel_args {
 
 kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
+    NestedLevelsArgs => NestedLevels, ShapeArgs => Shape,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
     StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
@@ -114,7 +122,7 @@ constants! {
     fault: u32, "FAULT_" {
         NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,
         DECOMPRESSED_LENGTH = 5, LEVELS = 6, VALUES_TRUNCATED = 7, DICTIONARY_INDEX = 8, RLE = 9, STRING_LENGTH = 10,
-        UTF8 = 11,
+        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21,
     }
 }
 
@@ -131,6 +139,8 @@ pub fn fault_message(kind: u32) -> &'static str {
         fault::DICTIONARY_INDEX => "a dictionary index is out of range",
         fault::RLE => "malformed run-length encoding",
         fault::STRING_LENGTH => "a string runs past its page",
+        fault::REPETITION_LEVELS => "malformed repetition levels",
+        fault::FIXED_SIZE_LIST => "a fixed-size list has another size",
         fault::UTF8 => "a string is not UTF-8",
         _ => "unknown fault",
     }

@@ -154,9 +154,9 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     }
     const bool prefixed = !runs_of_values && values.stride != column.in_width;
 
-    const uint64_t first = page.first_row;
-    const uint64_t last = first + page.num_values;
-    const uint64_t validity = state.valid < page.num_values ? column.validity : 0;
+    const uint64_t first = state.first_slot;
+    const uint64_t last = first + state.slots;
+    const uint64_t validity = state.valid < state.slots ? column.validity : 0;
     uint32_t rank = 0; // of the tile's first valid row
     for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
         tile_load(tile, validity, state.valid, row, first, last);

@@ -1,4 +1,4 @@
-#include "rle.cuh"
+#include "levels.cuh"
 #include "rows.cuh"
 
 // Bits [row, row + 32) of the window, as far as it holds them: bit 0 is row `row`.
@@ -27,25 +27,7 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     const Page page = at<const Page>(args.pages)[index];
     const Column column = at<const Column>(args.columns)[page.column];
 
-    // Where levels and values lie.
-    uint64_t levels = page.body;
-    uint64_t level_bytes = 0;
-    uint64_t value_offset = 0;
-    bool fits = true;
-    if (page.kind == PAGE_DATA_V2) {
-        levels += page.rep_bytes;
-        level_bytes = page.def_bytes;
-        value_offset = (uint64_t)page.rep_bytes + page.def_bytes;
-    } else if (column.max_def > 0 && page.def_encoding == ENCODING_BIT_PACKED) {
-        level_bytes = ((uint64_t)page.num_values + 7) / 8;
-        value_offset = level_bytes;
-    } else if (column.max_def > 0) {
-        fits = page.body_bytes >= 4;
-        if (fits) level_bytes = load_by_bytes(page.body, 4);
-        levels += 4;
-        value_offset = 4 + level_bytes;
-    }
-    fits = fits && value_offset <= page.body_bytes;
+    const Sections found = sections(page, column);
 
     __shared__ bool malformed;
     if (threadIdx.x == 0) malformed = has_fault(args.fault, index);
@@ -56,7 +38,10 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     state.value_bytes = 0;
     state.valid = 0;
     state.string_bytes = 0;
-    if (!fits || malformed) {
+    state.first_slot = page.first_row;
+    state.slots = page.num_values;
+    state._pad = 0;
+    if (!found.fits || malformed) {
         if (threadIdx.x == 0) {
             if (!malformed) raise_fault(args.fault, index, 0, FAULT_LEVELS);
             at<PageState>(args.states)[index] = state;
@@ -68,7 +53,7 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     bool fault = false;
     if (column.max_def > 0 && page.num_values > 0) {
         if (threadIdx.x == 0) {
-            runs_begin(runs, levels, (uint32_t)level_bytes, 1, RUNS_LEVELS, page.num_values);
+            runs_begin(runs, found.def, found.def_bytes, 1, RUNS_LEVELS, page.num_values);
             if (page.kind == PAGE_DATA_V1 && page.def_encoding == ENCODING_BIT_PACKED) runs_packed(runs);
         }
         uint64_t mine = 0;
@@ -98,13 +83,13 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     }
     if (threadIdx.x == 0) {
         if (fault) {
-            raise_fault(args.fault, index, levels - page.body + runs.position, FAULT_LEVELS);
+            raise_fault(args.fault, index, found.def - page.body + runs.position, FAULT_LEVELS);
         } else if (valid > page.stated_values) {
             // As arrow-rs, which takes no more values from a page than its header promises.
-            raise_fault(args.fault, index, value_offset, FAULT_VALUES_TRUNCATED);
+            raise_fault(args.fault, index, found.value_offset, FAULT_VALUES_TRUNCATED);
         } else {
-            state.values = page.body + value_offset;
-            state.value_bytes = page.body_bytes - (uint32_t)value_offset;
+            state.values = page.body + found.value_offset;
+            state.value_bytes = page.body_bytes - (uint32_t)found.value_offset;
             state.valid = (uint32_t)valid;
         }
         at<PageState>(args.states)[index] = state;

@@ -65,6 +65,10 @@ kernels! {
     Snappy = pqgpu_snappy in "snappy", 128 threads;
     /// Definition levels of flat columns to validity bits and counts, a block a page.
     Levels = pqgpu_levels in "levels", 128 threads;
+    /// Levels of shaped columns to bytes, and how many slots of each class they make, a block a page.
+    NestedLevels = pqgpu_nested_levels in "nested", 128 threads;
+    /// Levels to the offsets and validity bits of lists, structs and leaves, a block a page.
+    Shape = pqgpu_shape in "nested", 128 threads;
     /// String dictionaries to references, a block a dictionary page.
     DictionaryStrings = pqgpu_dictionary_strings in "dictionary", 128 threads;
     /// Fixed-width values, PLAIN or from a dictionary, a block a page.
@@ -85,6 +89,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("prelude.cuh")),
     ("bytes.cuh", include_str!("bytes.cuh")),
     ("rows.cuh", include_str!("rows.cuh")),
+    ("levels.cuh", include_str!("levels.cuh")),
     ("chain.cuh", include_str!("chain.cuh")),
     ("indices.cuh", include_str!("indices.cuh")),
     ("rle.cuh", include_str!("rle.cuh")),

@@ -36,9 +36,9 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
         chain_begin(chain, state.values, page.body, state.value_bytes);
     }
 
-    const uint64_t first = page.first_row;
-    const uint64_t last = first + page.num_values;
-    const uint64_t validity = state.valid < page.num_values ? column.validity : 0;
+    const uint64_t first = state.first_slot;
+    const uint64_t last = first + state.slots;
+    const uint64_t validity = state.valid < state.slots ? column.validity : 0;
     uint64_t bytes = 0;
     uint32_t rank = 0;
     for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
@@ -115,11 +115,12 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
     const Column column = at<const Column>(args.columns)[page.column];
-    const StringRef* refs = at<const StringRef>(column.refs) + page.first_row;
+    const PageState state = at<const PageState>(args.states)[index];
+    const StringRef* refs = at<const StringRef>(column.refs) + state.first_slot;
     uint64_t base = at<const uint64_t>(args.bases)[blockIdx.x];
 
-    for (uint32_t row = 0; row < page.num_values; row += GATHER_ROWS) {
-        const uint32_t rows = min(GATHER_ROWS, page.num_values - row);
+    for (uint32_t row = 0; row < state.slots; row += GATHER_ROWS) {
+        const uint32_t rows = min(GATHER_ROWS, state.slots - row);
         __syncthreads();
         for (uint32_t it = threadIdx.x; it < GATHER_ROWS; it += blockDim.x) {
             StringRef ref;
@@ -143,7 +144,7 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
         __syncthreads();
 
         // Each row's offset; the column's last page adds the end.
-        const uint64_t slot = page.first_row + row;
+        const uint64_t slot = state.first_slot + row;
         const uint32_t ends = slot + rows == column.rows ? 1 : 0;
         for (uint32_t it = threadIdx.x; it < rows + ends; it += blockDim.x) {
             if (column.out_width == 4) at<int32_t>(column.offsets)[slot + it] = (int32_t)(base + start[it]);
@@ -197,11 +198,13 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
 // of its buffer (the column has one) and its offset there.
 KERNEL(pqgpu_string_views, StringViewsArgs, 128) {
     if (blockIdx.x >= args.count) return;
-    const Page page = at<const Page>(args.pages)[at<const uint32_t>(args.items)[blockIdx.x]];
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    const PageState state = at<const PageState>(args.states)[index];
     const Column column = at<const Column>(args.columns)[page.column];
-    const int32_t* offsets = at<const int32_t>(column.offsets) + page.first_row;
-    uint64_t* views = at<uint64_t>(column.values) + 2 * page.first_row;
-    for (uint32_t row = threadIdx.x; row < page.num_values; row += blockDim.x) {
+    const int32_t* offsets = at<const int32_t>(column.offsets) + state.first_slot;
+    uint64_t* views = at<uint64_t>(column.values) + 2 * state.first_slot;
+    for (uint32_t row = threadIdx.x; row < state.slots; row += blockDim.x) {
         const uint32_t start = (uint32_t)offsets[row];
         const uint32_t bytes = (uint32_t)offsets[row + 1] - start;
         const uint64_t in = column.data + start;

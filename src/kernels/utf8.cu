@@ -72,8 +72,8 @@ KERNEL(pqgpu_utf8, Utf8Args, 256) {
         const Column column = at<const Column>(args.columns)[page.column];
         const uint64_t first = column.data + at<const uint64_t>(args.bases)[blockIdx.x];
         valid = utf8_text(first, first + state.string_bytes, threadIdx.x, blockDim.x);
-        for (uint32_t it = threadIdx.x; it < page.num_values; it += blockDim.x) {
-            const uint64_t row = page.first_row + it;
+        for (uint32_t it = threadIdx.x; it < state.slots; it += blockDim.x) {
+            const uint64_t row = state.first_slot + it;
             uint64_t start, end;
             if (column.out_width == 4) {
                 start = (uint64_t)at<const int32_t>(column.offsets)[row];

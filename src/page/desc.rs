@@ -17,9 +17,11 @@ pub struct ChunkInput {
     pub bytes: u64,
     /// Where its first byte lies in the file.
     pub file_offset: u64,
-    /// Values that its data pages hold, nulls included. For a column that is not nested these are the rows of the row
+    /// Values that its data pages hold, nulls included. For a column that does not repeat these are the rows of the row
     /// group, which is what arrow-rs goes by, whatever the footer's own count says.
     pub num_values: u64,
+    /// Rows of the row group.
+    pub num_rows: u64,
     /// Row group in the file, for messages.
     pub row_group: usize,
     /// The leaf's dotted path, for messages.
@@ -135,6 +137,7 @@ impl PageTable {
                     kind: header.kind,
                     encoding: header.encoding,
                     def_encoding: header.def_encoding,
+                    rep_encoding: header.rep_encoding,
                     ..abi::Page::default()
                 });
                 if is_dictionary {

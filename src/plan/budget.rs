@@ -15,6 +15,12 @@ const STRING_REF: u64 = 16;
 /// Bytes of a view in an array of views.
 const VIEW: u64 = 16;
 
+/// Bytes of a list's offset; large lists have twice as many, and seldom one for each place.
+const OFFSET: u64 = 4;
+
+/// Bytes that a buffer takes beside what it holds: its padding and what the allocator rounds up to.
+const BUFFER: u64 = 256;
+
 /// Bytes for each page: its header, descriptor, state and places in work lists.
 const PAGE: u64 = 56 + 110;
 
@@ -63,6 +69,21 @@ pub(super) fn cost(
             add(text.max(plain).saturating_add(places.saturating_mul(width_on_cpu(leaf))));
             continue;
         }
+        // Places of its levels. Each is a slot of the array, or of a list above it that has no element there.
+        let (rows, bits) = match leaf.max_rep {
+            0 => (rows, bits),
+            _ => {
+                let places = rows.max(unsigned(chunk.num_values()));
+                cost.strings = cost.strings.max(places); // lists have offsets of 32 bits, too
+                (places, places.div_ceil(8))
+            }
+        };
+        if leaf.max_rep > 0 || leaf.max_def > 1 {
+            let nodes = u64::from(leaf.max_def);
+            add(rows.saturating_mul(2)); // a byte for each level
+            add(nodes.saturating_mul(bits.saturating_add(BUFFER)));
+            add(u64::from(leaf.max_rep).saturating_mul(rows.saturating_mul(OFFSET).saturating_add(BUFFER)));
+        }
         add(stored.saturating_add(2 * EDGE)); // widened at both ends
         if chunk.compression() != Compression::UNCOMPRESSED {
             add(plain);
@@ -86,7 +107,7 @@ pub(super) fn cost(
 
 /// The most bytes of fixed width that an array of arrow-rs holds for each place.
 fn width_on_cpu(leaf: &Leaf) -> u64 {
-    let array = match &leaf.root_type {
+    let array = match &leaf.data_type {
         DataType::FixedSizeBinary(_) => 0, // its type length
         other => other.primitive_width().unwrap_or(VIEW as usize) as u64,
     };

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::ArrayData;
+use arrow::datatypes::DataType;
 use parquet::arrow::ProjectionMask;
 use rayon::prelude::*;
 
@@ -11,6 +12,7 @@ use super::Scan;
 use crate::batch::{DeviceArray, DeviceBatch};
 use crate::device::{DeviceBuffer, Gpu, Stream};
 use crate::error::{Error, Place, Result};
+use crate::footer::{Field, Leaf};
 use crate::io::fetch::Fetcher;
 use crate::io::host::HostBytes;
 use crate::page::{self, ChunkInput, PageTable};
@@ -79,7 +81,9 @@ impl Engine {
         let leaves: Vec<_> = leaves.into_iter().map(|leaf| &scan.footer.leaves[leaf]).collect();
         let columns: Vec<usize> =
             chunks.iter().map(|chunk| leaves.partition_point(|leaf| leaf.index < chunk.leaf)).collect();
-        let request = decode::Request { leaves: &leaves, rows: batch.rows, table: &table, columns: &columns };
+        let (roots, fields) = self.fields(scan, &leaves);
+        let request =
+            decode::Request { leaves: &leaves, fields: &fields, rows: batch.rows, table: &table, columns: &columns };
 
         // arrow-rs decodes while kernels do.
         let (on_gpu, from_cpu) = rayon::join(
@@ -88,8 +92,8 @@ impl Engine {
             || decode_on_cpu(scan, batch, &on_cpu),
         );
         let mut columns = BTreeMap::new();
-        for (leaf, array) in leaves.iter().zip(on_gpu?) {
-            columns.insert(leaf.root, array);
+        for (root, array) in roots.into_iter().zip(on_gpu?) {
+            columns.insert(root, array);
         }
         let (roots, arrays) = from_cpu?;
         for (root, array) in roots.into_iter().zip(DeviceArray::upload(&arrays, &self.stream)?) {
@@ -120,17 +124,36 @@ impl Engine {
         Ok(())
     }
 
+    /// The top-level fields to which `leaves` belong, by index in the file's Arrow schema, as trees over those leaves.
+    fn fields(&self, scan: &Scan, leaves: &[&Leaf]) -> (Vec<usize>, Vec<(Field, DataType)>) {
+        let number = |leaf: usize| leaves.binary_search_by_key(&leaf, |it| it.index).ok();
+        let projected: BTreeSet<usize> = scan.leaves.iter().map(|leaf| scan.footer.leaves[*leaf].root).collect();
+        let mut roots = Vec::new();
+        let mut fields = Vec::new();
+        for (root, field) in projected.iter().zip(scan.schema.fields()) {
+            let tree = scan.footer.fields[*root].as_ref().and_then(|tree| tree.select(&number));
+            if let Some(tree) = tree {
+                roots.push(*root);
+                fields.push((tree, field.data_type().clone()));
+            }
+        }
+        (roots, fields)
+    }
+
     fn inputs(&self, scan: &Scan, batch: &BatchPlan, chunks: &[&ChunkPlan]) -> Vec<ChunkInput> {
         let slab = self.slab.as_ref().map_or(0, DeviceBuffer::address);
         let rows: BTreeMap<usize, u64> = batch.row_groups.iter().map(|it| (it.index, it.rows)).collect();
         let metadata = scan.footer.metadata();
         let input = |chunk: &&ChunkPlan| {
             let leaf = &scan.footer.leaves[chunk.leaf];
+            let num_rows = rows.get(&chunk.row_group).copied().unwrap_or(0);
+            let stated = metadata.row_group(chunk.row_group).column(chunk.leaf).num_values();
             ChunkInput {
                 address: slab + chunk.slab_offset.unwrap_or(0),
                 bytes: chunk.bytes.end - chunk.bytes.start,
                 file_offset: chunk.bytes.start,
-                num_values: rows.get(&chunk.row_group).copied().unwrap_or(0),
+                num_values: if leaf.max_rep > 0 { u64::try_from(stated).unwrap_or(0) } else { num_rows },
+                num_rows,
                 row_group: chunk.row_group,
                 column: leaf.path.as_str().into(),
                 codec: metadata.row_group(chunk.row_group).column(chunk.leaf).compression(),
@@ -155,16 +178,17 @@ impl Engine {
         for (at, chunk) in chunks.iter().enumerate() {
             let leaf = &scan.footer.leaves[chunk.leaf];
             if let Some(reason) = table.headers(at).iter().find_map(|header| decode::unsupported(leaf, header)) {
-                diverted.entry(chunk.leaf).or_insert_with(|| format!("no kernel for {reason}"));
+                diverted.entry(leaf.root).or_insert_with(|| format!("no kernel for {reason}"));
             }
         }
         if diverted.is_empty() {
             return Ok((table, chunks));
         }
+        let root = |chunk: &ChunkPlan| scan.footer.leaves[chunk.leaf].root;
         let ranges: Vec<RangePlan> = batch
             .chunks
             .iter()
-            .filter_map(|chunk| Some((chunk, diverted.get(&chunk.leaf)?)))
+            .filter_map(|chunk| Some((chunk, diverted.get(&root(chunk))?)))
             .map(|(chunk, reason)| RangePlan {
                 bytes: chunk.bytes.clone(),
                 read: chunk.bytes.clone(),
@@ -176,10 +200,8 @@ impl Engine {
             })
             .collect();
         on_cpu.bytes.extend(fetcher.fetch(&ranges, None)?);
-        let kept: Vec<usize> = (0..chunks.len()).filter(|at| !diverted.contains_key(&chunks[*at].leaf)).collect();
-        for (leaf, reason) in diverted {
-            on_cpu.roots.insert(scan.footer.leaves[leaf].root, reason);
-        }
+        let kept: Vec<usize> = (0..chunks.len()).filter(|at| !diverted.contains_key(&root(chunks[*at]))).collect();
+        on_cpu.roots.extend(diverted);
         Ok((table.select(&kept), kept.into_iter().map(|at| chunks[at]).collect()))
     }
 }

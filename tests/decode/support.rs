@@ -16,7 +16,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet_gpu::batch::Memory;
 use parquet_gpu::decode::{Request, decode_batch, unsupported};
 use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
-use parquet_gpu::footer::{Leaf, LeafDecode};
+use parquet_gpu::footer::{Field, Leaf, LeafDecode};
 use parquet_gpu::kernels::abi::{PageHeader, conversion, page_kind};
 use parquet_gpu::page::{ChunkInput, PageTable};
 use parquet_gpu::{DeviceArray, Error, Result};
@@ -91,7 +91,7 @@ pub fn leaf(path: &str, physical: PhysicalType, type_length: u32, data_type: &Da
         type_length,
         max_def: optional.into(),
         max_rep: 0,
-        root_type: data_type.clone(),
+        data_type: data_type.clone(),
         decode: decode_of(physical, type_length, data_type),
     }
 }
@@ -228,6 +228,7 @@ pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) 
                 bytes: chunk.bytes.len() as u64,
                 file_offset: FILE_OFFSET,
                 num_values: chunk.rows,
+                num_rows: chunk.rows,
                 row_group,
                 column: column.leaf.path.as_str().into(),
                 codec: column.codec,
@@ -242,7 +243,9 @@ pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) 
     }
     let table = PageTable::new(chunks, first, headers);
     let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
-    let request = Request { leaves: &leaves, rows: columns[0].rows(), table: &table, columns: &owners };
+    let fields = flat_fields(columns);
+    let rows = columns[0].rows();
+    let request = Request { leaves: &leaves, fields: &fields, rows, table: &table, columns: &owners };
     // SAFETY: the chunks live until the end of this function, and were copied on the same stream.
     let arrays = unsafe { decode_batch(stream, &request) };
     // After an error the copies from `columns` may still be queued.
@@ -392,4 +395,9 @@ pub fn column(leaf: Leaf, pages: &[(PageHeader, Vec<u8>)]) -> Column {
         chunk.push(*header, body);
     }
     Column::new(leaf, chunk)
+}
+
+/// Each column as a top-level field.
+pub fn flat_fields(columns: &[Column]) -> Vec<(Field, DataType)> {
+    columns.iter().enumerate().map(|(at, column)| (Field::Leaf(at), column.leaf.data_type.clone())).collect()
 }

@@ -69,6 +69,7 @@ fn load(stream: &Stream, chunks: &[Chunk]) -> Loaded {
             bytes: chunk.bytes.len() as u64,
             file_offset: chunk.file_offset,
             num_values: chunk.num_values,
+            num_rows: chunk.num_values,
             row_group: index,
             column: "a.b".into(),
             codec: chunk.codec,
