@@ -19,6 +19,7 @@ pub mod levels;
 mod nested;
 mod output;
 mod pages;
+mod selected;
 pub mod strings;
 pub mod utf8;
 mod zero;
@@ -27,6 +28,7 @@ use arrow::datatypes::DataType;
 use parquet::basic::Encoding;
 
 pub use pages::unsupported;
+pub use selected::SelectedRows;
 
 use crate::batch::DeviceArray;
 use crate::decompress;
@@ -56,8 +58,10 @@ pub struct Request<'a> {
     /// The top-level fields, in the order in which their arrays come out, each with its Arrow type. Their leaves are numbered as
     /// in `leaves`.
     pub fields: &'a [(Field, DataType)],
-    /// Rows of the batch.
+    /// Rows of the batch, of those selected.
     pub rows: u64,
+    /// Which rows of the chunks are wanted; `None`: all.
+    pub selected: Option<&'a SelectedRows>,
     /// The pages of the batch's chunks.
     pub table: &'a PageTable,
     /// For each chunk of the table, the index of its leaf in `leaves`. Chunks of one column are in the order of rows,
@@ -144,7 +148,8 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     work.place_entries(entries.address());
     let levels = shapes.place(stream, request, &mut work)?;
     let mut reports = Reports::new(stream, work.pages.len())?;
-    let mut columns: Vec<_> = request.leaves.iter().map(|leaf| pages::column(leaf, request.rows)).collect();
+    let mut columns: Vec<_> =
+        request.leaves.iter().map(|leaf| pages::column(leaf, request.rows, request.selected.is_some())).collect();
     let nodes = shapes.describe(&mut columns);
     let mut zeros = Zeros::default();
     let mut arrays = Arrays::new(request);
@@ -155,6 +160,7 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let column_slot = staging.push(&columns);
     let node_slot = staging.push(&nodes);
     let zero_slot = zeros.stage(&mut staging);
+    let selected_slot = request.selected.map(|it| (staging.push(it.words()), staging.push(&work.runs)));
     let [compressed, flat, shaped, dictionaries, fixed, strings] =
         [&placed.snappy, &work.flat, &work.shaped, &work.string_dictionaries, &work.fixed, &work.strings]
             .map(|it| staging.push(it));
@@ -173,8 +179,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
         decompress::snappy::launch(stream, table.pages, staged.address(compressed), placed.snappy.len(), table.fault)?;
     }
     levels::launch(stream, &table, staged.address(flat), blocks(work.flat.len())?)?;
-    let count = blocks(work.shaped.len())?;
-    nested::launch_levels(stream, &table, staged.address(node_slot), staged.address(shaped), count)?;
+    let selected = selected_slot.map(|(bits, runs)| (staged.address(bits), staged.address(runs)));
+    let (node_address, shaped) = (staged.address(node_slot), staged.address(shaped));
+    nested::count(stream, request, &work, &table, node_address, shaped, selected)?;
 
     // How many slots the levels make decides how large the arrays below lists are.
     let mut sizes = nested::Sizes::default();
@@ -182,7 +189,7 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     if !work.shaped.is_empty() || work.is_shaped.contains(&true) {
         let counts = levels.read_counts(stream, || reports.read(stream, report_bytes))?;
         request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
-        sizes = shapes.size(request, &work, &counts)?;
+        sizes = shapes.size(request, &work, &reports.states(), &counts)?;
         let mut zeros = Zeros::default();
         for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| work.is_shaped[*at]) {
             column.rows = sizes.slots[at];
@@ -205,8 +212,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
         request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     }
 
-    let mut valid = vec![0u64; columns.len()];
-    for &index in work.flat.iter().chain(&work.shaped) {
+    let mut valid = sizes.leaf_valid.clone();
+    valid.resize(columns.len(), 0);
+    for &index in &work.flat {
         valid[work.pages[index as usize].column as usize] += u64::from(states[index as usize].valid);
     }
     let leaves = arrays.outputs.into_iter().zip(&columns).zip(valid);
@@ -224,11 +232,17 @@ struct Arrays {
     outputs: Vec<Output>,
     /// References to strings, of the columns of strings.
     refs: Vec<DeviceBuffer>,
+    /// Ranks, where rows are selected.
+    ranks: Vec<DeviceBuffer>,
 }
 
 impl Arrays {
     fn new(request: &Request<'_>) -> Self {
-        Self { outputs: request.leaves.iter().map(|_| Output::default()).collect(), refs: Vec::new() }
+        Self {
+            outputs: request.leaves.iter().map(|_| Output::default()).collect(),
+            refs: Vec::new(),
+            ranks: Vec::new(),
+        }
     }
 
     /// Allocates for those of the columns for which `wanted` says so, and enters the addresses.
@@ -244,6 +258,12 @@ impl Arrays {
         for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| wanted(*at)) {
             let leaf = request.leaves[at];
             self.outputs[at] = Output::alloc(stream, leaf, shapes.has_nulls(request, at), column, zeros)?;
+            if request.selected.is_some() {
+                let bytes = column.rows.checked_mul(size_of::<u32>() as u64);
+                let ranks = output::alloc(stream, bytes, "ranks of selected values")?;
+                column.ranks = ranks.address();
+                self.ranks.push(ranks);
+            }
             if matches!(leaf.decode, LeafDecode::Strings { .. }) {
                 let bytes = column.rows.checked_mul(size_of::<StringRef>() as u64);
                 let refs = output::alloc(stream, bytes, "references to strings")?;

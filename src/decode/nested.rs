@@ -14,7 +14,8 @@ use crate::device::staging::{Staged, Staging};
 use crate::device::{DeviceBuffer, Stream};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Field, ListKind};
-use crate::kernels::abi::{self, NestedLevelsArgs, ShapeArgs};
+use crate::kernels::Kernel;
+use crate::kernels::abi::{self, NestedLevelsArgs, PageRowsArgs, PageState, ShapeArgs, SlotCountsArgs, StrikeOutArgs};
 
 /// A top-level field of the batch, with its nodes numbered.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ struct Path {
 impl Path {
     /// Counts that the first kernel makes of a page.
     fn counts(&self) -> usize {
-        2 * self.lists.len() + 1 + self.structs.len()
+        2 * self.lists.len() + 1 + self.structs.len() + 1
     }
 }
 
@@ -128,7 +129,8 @@ impl Shapes {
     /// Whether a column needs more than validity bits from its levels.
     pub(super) fn is_shaped(&self, request: &Request<'_>, column: usize) -> bool {
         let path = &self.paths[column];
-        request.leaves[column].max_def > 1 || !path.lists.is_empty() || !path.structs.is_empty()
+        let levels = request.leaves[column].max_def > 1 || !path.lists.is_empty() || !path.structs.is_empty();
+        levels || request.selected.is_some()
     }
 
     /// Whether slots of the column can be null.
@@ -167,7 +169,8 @@ impl Shapes {
             page.levels = level_bytes;
             count_bytes += (self.paths[column].counts() * size_of::<u64>()) as u64;
             let bytes = u64::from(page.num_values).next_multiple_of(8);
-            level_bytes += if request.leaves[column].max_rep > 0 { 2 * bytes } else { bytes };
+            let repeats = request.leaves[column].max_rep > 0 || request.selected.is_some();
+            level_bytes += if repeats { 2 * bytes } else { bytes };
         }
         let levels = stream.gpu().alloc(level_bytes, stream, "levels of nested columns")?;
         let counts = stream.gpu().alloc(count_bytes, stream, "slot counts of nested columns")?;
@@ -180,12 +183,18 @@ impl Shapes {
         Ok(Levels { _levels: levels, counts })
     }
 
-    /// Adds up the counts that the first kernel made, `counts`, and enters what follows into the nodes.
+    /// Adds up the counts that the kernels made, `counts`, and enters what follows into the nodes.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when a chunk has another number of rows than its row group, or columns of one field do not agree;
     /// [`Error::Unsupported`] when there is more than offsets can tell.
-    pub(super) fn size(&mut self, request: &Request<'_>, work: &Work, counts: &[u64]) -> Result<Sizes> {
+    pub(super) fn size(
+        &mut self,
+        request: &Request<'_>,
+        work: &Work,
+        states: &[PageState],
+        counts: &[u64],
+    ) -> Result<Sizes> {
         let mut totals: Vec<Vec<u64>> = self.paths.iter().map(|path| vec![0; path.counts()]).collect();
         let mut sizes = Sizes::default();
         let mut counts = counts.iter();
@@ -193,11 +202,12 @@ impl Shapes {
         for (chunk, &column) in request.columns.iter().enumerate() {
             let range = request.table.pages(chunk);
             let total = &mut totals[column];
-            let rows_before = total[0];
+            let mut rows = 0u64;
             let classes = self.paths[column].lists.len() + 1;
             while let Some(&index) = pages.next_if(|index| range.contains(&(**index as usize))) {
                 sizes.bases.extend_from_slice(&total[..classes]);
                 sizes.first_bases.push((sizes.bases.len() - classes) as u64);
+                rows += u64::from(states[index as usize].rows);
                 for (at, total) in total.iter_mut().enumerate() {
                     let count = counts.next().copied().unwrap_or(0);
                     // The kernels count the slots of a page in 32 bits.
@@ -208,8 +218,8 @@ impl Shapes {
                 }
             }
             let expected = request.table.chunks()[chunk].num_rows;
-            if work.is_shaped[column] && total[0] - rows_before != expected {
-                let message = format!("a column chunk of {} rows in a row group of {expected}", total[0] - rows_before);
+            if work.is_shaped[column] && rows != expected {
+                let message = format!("a column chunk of {rows} rows in place of {expected}");
                 let chunk = &request.table.chunks()[chunk];
                 return Err(Error::corrupt(Place::chunk(chunk.row_group, &*chunk.column), message));
             }
@@ -236,6 +246,7 @@ impl Shapes {
             }
         }
         sizes.slots = totals.iter().zip(&self.paths).map(|(total, path)| total[path.lists.len()]).collect();
+        sizes.leaf_valid = totals.iter().map(|total| total.last().copied().unwrap_or(0)).collect();
         Ok(sizes)
     }
 
@@ -396,6 +407,8 @@ impl Levels {
 pub(super) struct Sizes {
     /// Slots of each column.
     pub(super) slots: Vec<u64>,
+    /// Valid slots of each shaped column.
+    pub(super) leaf_valid: Vec<u64>,
     /// Valid slots of each node.
     valid: Vec<u64>,
     /// Slots before each shaped page, by class, a page after the other; and where each page's start.
@@ -407,11 +420,33 @@ fn too_many(place: Place) -> Error {
     Error::unsupported(place, "more elements in one batch than offsets can tell: read fewer rows at a time")
 }
 
-pub(super) fn launch_levels(stream: &Stream, table: &Table, nodes: u64, items: u64, count: u32) -> Result<()> {
+/// Queues what makes the counts of the shaped pages, `items`. `nodes`: their address; `selected`: that of the bits and the runs.
+pub(super) fn count(
+    stream: &Stream,
+    request: &Request<'_>,
+    work: &Work,
+    table: &Table,
+    nodes: u64,
+    items: u64,
+    selected: Option<(u64, u64)>,
+) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
-    let args = NestedLevelsArgs { pages, columns, nodes, states, items, fault, count: count.into() };
+    let blocks = blocks(work.shaped.len())?;
+    let count = blocks.into();
     // SAFETY: the table and the lists hold `count` pages and live until the stream has been synchronised.
-    unsafe { stream.launch(count, &args) }
+    unsafe { stream.launch(blocks, &NestedLevelsArgs { pages, columns, states, items, fault, count })? };
+    if let (Some((selected, runs)), Some(rows)) = (selected, request.selected) {
+        let run_count = work.runs.len() as u64;
+        let run_blocks = super::blocks(work.runs.len().div_ceil(Kernel::PageRows.threads() as usize))?;
+        let rows = rows.rows();
+        // SAFETY: as above, and the runs lie in the list.
+        unsafe {
+            stream.launch(run_blocks, &PageRowsArgs { states, items, runs, count: run_count })?;
+            stream.launch(blocks, &StrikeOutArgs { pages, columns, states, items, selected, rows, count })?;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { stream.launch(blocks, &SlotCountsArgs { pages, columns, nodes, states, items, count }) }
 }
 
 /// Where the slots before each page are.
@@ -424,7 +459,7 @@ fn launch_shape(stream: &Stream, table: &Table, nodes: u64, items: u64, bases: &
     let Table { pages, columns, states, fault } = *table;
     let (bases, first_bases) = (bases.all, bases.first);
     let args = ShapeArgs { pages, columns, nodes, states, items, bases, first_bases, fault, count: count.into() };
-    // SAFETY: as in `launch_levels`.
+    // SAFETY: as in `count`.
     unsafe { stream.launch(count, &args) }
 }
 

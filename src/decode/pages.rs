@@ -18,6 +18,8 @@ pub(super) struct Work {
     /// Data pages that hold values: of flat columns, of shaped ones; and of both, of fixed-width values, of strings.
     pub(super) flat: Vec<u32>,
     pub(super) shaped: Vec<u32>,
+    /// Where rows are selected: the shaped pages of each chunk.
+    pub(super) runs: Vec<abi::PageRun>,
     pub(super) fixed: Vec<u32>,
     pub(super) strings: Vec<u32>,
     pub(super) string_dictionaries: Vec<u32>,
@@ -90,10 +92,15 @@ impl Work {
                 return Err(Error::Argument(format!("chunk {chunk} belongs to column {column}, which is not there")));
             };
             let mut is_first = true;
+            let before = work.shaped.len() as u32;
             for index in request.table.pages(chunk) {
                 let data = work.add(request, leaf, column, index, next_row)?;
                 work.pages[index].is_first = (data && is_first).into();
                 is_first &= !data;
+            }
+            if request.selected.is_some() {
+                let first_row = request.table.chunks()[chunk].first_row;
+                work.runs.push(abi::PageRun { first_row, first: before, end: work.shaped.len() as u32 });
             }
         }
         for ((leaf, rows), is_shaped) in request.leaves.iter().zip(next_rows).zip(&work.is_shaped) {
@@ -186,9 +193,12 @@ impl Work {
 }
 
 /// The column that a kernel sees, without addresses.
-pub(super) fn column(leaf: &Leaf, rows: u64) -> abi::Column {
+pub(super) fn column(leaf: &Leaf, rows: u64, selected: bool) -> abi::Column {
     let (max_def, max_rep) = (leaf.max_def, leaf.max_rep);
     let mut column = abi::Column { rows, factor: 1, max_def, max_rep, ..abi::Column::default() };
+    if selected {
+        column.flags |= column_flag::SELECTED;
+    }
     if leaf.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
         column.flags |= column_flag::FIXED_LEN;
     }

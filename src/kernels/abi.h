@@ -95,7 +95,7 @@ struct Page {
     uint64_t first_row; // of its column in this batch; 0 for shaped columns
     uint64_t levels;    // shaped columns: a byte for each definition level; from the next multiple of 8 bytes on the same
                         // for repetition levels, where the column has any
-    uint64_t counts;    // shaped columns: lists + 1 slot counts, by class; then of each list and each struct its valid slots
+    uint64_t counts;    // shaped columns: lists + 1 slot counts, by class; then of each list and each struct, and of the column itself, its valid slots
     uint32_t source_bytes;
     uint32_t body_bytes;
     uint32_t num_values;
@@ -120,7 +120,14 @@ struct PageState {
     uint64_t string_bytes; // bytes of the page's strings, by the string kernel
     uint64_t first_slot;   // of the page's slots in the column's array: the rows of a flat column
     uint32_t slots;        // places of values and nulls
-    uint32_t _pad;
+    uint32_t rows;         // shaped columns: rows that start in the page, selected or not
+};
+
+// Shaped pages of a column that follow each other, as a part of a work list.
+struct PageRun {
+    uint64_t first_row; // of the first page, among all rows of the batch
+    uint32_t first;
+    uint32_t end;
 };
 
 // One string or byte array.
@@ -144,6 +151,7 @@ enum Conversion : uint32_t {
 
 // Column.flags.
 enum ColumnFlag : uint32_t {
+    COLUMN_SELECTED = 2,  // of a scan that selects rows: there are bytes for repetition levels in any case
     COLUMN_FIXED_LEN = 1, // FIXED_LEN_BYTE_ARRAY: the bytes of a PLAIN page are exactly those of its values
 };
 
@@ -171,6 +179,7 @@ struct Column {
     uint64_t values;    // fixed width: values; strings: views, where they are asked for
     uint64_t validity;  // 32-bit words, zeroed before the level kernel; 0 for required columns
     uint64_t refs;      // strings: a StringRef a row
+    uint64_t ranks;     // of a scan that selects rows: for each slot that is not null, which of the page's values it has; else 0
     uint64_t offsets;   // strings: rows + 1 offsets
     uint64_t data;      // strings: bytes
     uint64_t rows;      // slots of a shaped column
@@ -204,9 +213,12 @@ struct ScatterArgs { uint64_t entries; uint64_t count; };
 struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
 struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
 struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
-struct NestedLevelsArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct NestedLevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: slots before a page, by class; for each item, the index of its first is in `first_bases`.
 struct ShapeArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t bases; uint64_t first_bases; uint64_t fault; uint64_t count; };
+struct PageRowsArgs { uint64_t states; uint64_t items; uint64_t runs; uint64_t count; };
+struct StrikeOutArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t selected; uint64_t rows; uint64_t count; };
+struct SlotCountsArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t count; };
 struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };

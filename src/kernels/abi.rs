@@ -51,14 +51,15 @@ structs! {
         def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, stated_values: u32,
         kind: u8, encoding: u8, def_encoding: u8, rep_encoding: u8, is_first: u8, _pad: [u8; 3],
     }
-    PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64, first_slot: u64, slots: u32, _pad: u32 }
+    PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64, first_slot: u64, slots: u32, rows: u32 }
+    PageRun { first_row: u64, first: u32, end: u32 }
     StringRef { address: u64, bytes: u32, _pad: u32 }
     Node {
         offsets: u64, validity: u64, slots: u64, children: u64, def: u32, rep: u32, size: u32, offset_width: u32,
         slot_class: u32, is_fixed_size: u32,
     }
     Column {
-        values: u64, validity: u64, refs: u64, offsets: u64, data: u64, rows: u64, factor: i64, first_node: u32,
+        values: u64, validity: u64, refs: u64, ranks: u64, offsets: u64, data: u64, rows: u64, factor: i64, first_node: u32,
         lists: u32, structs: u32, max_def: u32, max_rep: u32, conversion: u32, in_width: u32, out_width: u32, flags: u32,
         _pad: u32,
     }
@@ -69,7 +70,10 @@ structs! {
     PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
     SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
     LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
-    NestedLevelsArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, fault: u64, count: u64 }
+    NestedLevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    PageRowsArgs { states: u64, items: u64, runs: u64, count: u64 }
+    StrikeOutArgs { pages: u64, columns: u64, states: u64, items: u64, selected: u64, rows: u64, count: u64 }
+    SlotCountsArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, count: u64 }
     ShapeArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, bases: u64, first_bases: u64, fault: u64, count: u64 }
     DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
@@ -88,7 +92,8 @@ macro_rules! kernel_args {
 
 kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
-    NestedLevelsArgs => NestedLevels, ShapeArgs => Shape,
+    NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
+    SlotCountsArgs => SlotCounts,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
     StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
@@ -117,7 +122,7 @@ constants! {
         COPY = 0, BOOL = 1, SIGN_EXTEND = 2, BIG_ENDIAN = 3, INT96_NANOS = 4, DIVIDE = 5, MULTIPLY = 6, COPY_TAIL = 7,
     }
     /// `ColumnFlag` in `abi.h`.
-    column_flag: u32, "COLUMN_" { FIXED_LEN = 1 }
+    column_flag: u32, "COLUMN_" { FIXED_LEN = 1, SELECTED = 2 }
     /// `FaultKind` in `abi.h`.
     fault: u32, "FAULT_" {
         NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,

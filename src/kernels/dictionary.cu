@@ -30,6 +30,9 @@ KERNEL(pqgpu_dictionary_strings, DictionaryStringsArgs, 128) {
         state.value_bytes = page.body_bytes;
         state.valid = found;
         state.string_bytes = 0;
+        state.first_slot = 0;
+        state.slots = 0;
+        state.rows = 0;
         at<PageState>(args.states)[index] = state;
     }
 }

@@ -156,55 +156,66 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
 
     const uint64_t first = state.first_slot;
     const uint64_t last = first + state.slots;
-    const uint64_t validity = state.valid < state.slots ? column.validity : 0;
-    uint32_t rank = 0; // of the tile's first valid row
+    const uint64_t validity = state.valid < state.slots || column.ranks ? column.validity : 0;
+    uint32_t value = 0; // the first that the tile's rows have
     for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
-        tile_load(tile, validity, state.valid, row, first, last);
-        const uint32_t valid = tile.before[32];
-        if (runs_of_values && !runs_expand(runs, indices, rank, valid)) {
-            if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + runs.position, runs.fault);
-            return;
-        }
-        for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < ((last + 31) & ~31ull); it += blockDim.x) {
-            const bool present = tile_valid(tile, it);
-            uint32_t from = 0;
-            bool known = present;
-            if (present) {
-                from = tile_rank(tile, it);
-                if (runs_of_values) {
-                    from = indices[from];
-                    if (dictionary && from >= entries) {
-                        raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+        tile_load(tile, validity, state.valid, row, first, last, column.ranks, value);
+        value = tile.end_value;
+        // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart.
+        uint32_t window = tile.first_value;
+        bool again;
+        do {
+            const uint32_t count = runs_of_values ? min(TILE_ROWS, tile.end_value - window) : tile.end_value - window;
+            const bool begins = window == tile.first_value;
+            if (runs_of_values && !runs_expand(runs, indices, window, count)) {
+                if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + runs.position, runs.fault);
+                return;
+            }
+            for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < ((last + 31) & ~31ull); it += blockDim.x) {
+                const bool present = tile_valid(tile, it);
+                uint32_t from = 0;
+                bool known = present;
+                bool later = false; // or before: another window has the value
+                if (present) {
+                    from = tile_value(tile, column.ranks, row, it);
+                    later = from - window >= count;
+                    if (later) {
                         known = false;
+                    } else if (runs_of_values) {
+                        from = indices[from - window];
+                        if (dictionary && from >= entries) {
+                            raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+                            known = false;
+                        }
                     }
-                } else {
-                    from += rank;
                 }
-            }
-            if (boolean) {
-                bool bit = false;
-                if (known) bit = runs_of_values ? from != 0 : *at<const uint8_t>(values.first + from / 8) >> (from % 8) & 1;
-                // A warp holds the 32 rows of one word of the output, and all its lanes are here.
-                const uint32_t word = __ballot_sync(ALL_LANES, bit);
-                if (lane() == 0) {
-                    uint32_t* out = at<uint32_t>(column.values) + (row + it) / 32;
-                    if (row + it >= first && row + it + 32 <= last) *out = word;
-                    else if (word) atomicOr(out, word);
+                if (boolean) {
+                    bool bit = false;
+                    if (known) bit = runs_of_values ? from != 0 : *at<const uint8_t>(values.first + from / 8) >> (from % 8) & 1;
+                    // A warp holds the 32 rows of one word of the output, and all its lanes are here.
+                    const uint32_t word = __ballot_sync(ALL_LANES, bit);
+                    if (lane() == 0) {
+                        uint32_t* out = at<uint32_t>(column.values) + (row + it) / 32;
+                        if (begins && row + it >= first && row + it + 32 <= last) *out = word;
+                        else if (word) atomicOr(out, word);
+                    }
+                    continue;
                 }
-                continue;
+                if (row + it < first || row + it >= last || later) continue;
+                const uint64_t out = column.values + (row + it) * column.out_width;
+                if (!known) {
+                    if (!begins) continue;
+                    for (uint32_t byte = 0; byte < column.out_width; ++byte) *at<uint8_t>(out + byte) = 0;
+                    continue;
+                }
+                const uint64_t in = values.first + (uint64_t)from * values.stride;
+                if (prefixed && load_by_bytes(in - 4, 4) != column.in_width) {
+                    raise_fault(args.fault, index, value_offset, FAULT_VALUES_TRUNCATED);
+                }
+                convert(out, in, column, values);
             }
-            if (row + it < first || row + it >= last) continue;
-            const uint64_t out = column.values + (row + it) * column.out_width;
-            if (!known) {
-                for (uint32_t byte = 0; byte < column.out_width; ++byte) *at<uint8_t>(out + byte) = 0;
-                continue;
-            }
-            const uint64_t in = values.first + (uint64_t)from * values.stride;
-            if (prefixed && load_by_bytes(in - 4, 4) != column.in_width) {
-                raise_fault(args.fault, index, value_offset, FAULT_VALUES_TRUNCATED);
-            }
-            convert(out, in, column, values);
-        }
-        rank += valid;
+            window += count;
+            again = window < tile.end_value;
+        } while (again);
     }
 }

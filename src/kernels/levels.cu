@@ -40,7 +40,7 @@ KERNEL(pqgpu_levels, LevelsArgs, 128) {
     state.string_bytes = 0;
     state.first_slot = page.first_row;
     state.slots = page.num_values;
-    state._pad = 0;
+    state.rows = page.num_values;
     if (!found.fits || malformed) {
         if (threadIdx.x == 0) {
             if (!malformed) raise_fault(args.fault, index, 0, FAULT_LEVELS);

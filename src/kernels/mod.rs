@@ -65,8 +65,14 @@ kernels! {
     Snappy = pqgpu_snappy in "snappy", 128 threads;
     /// Definition levels of flat columns to validity bits and counts, a block a page.
     Levels = pqgpu_levels in "levels", 128 threads;
-    /// Levels of shaped columns to bytes, and how many slots of each class they make, a block a page.
+    /// Levels of shaped columns to bytes, a block a page.
     NestedLevels = pqgpu_nested_levels in "nested", 128 threads;
+    /// Rows before each page of a scan that selects rows, a thread a run of pages.
+    PageRows = pqgpu_page_rows in "nested", 32 threads;
+    /// Strikes out rows that are not selected, a block a page.
+    StrikeOut = pqgpu_strike_out in "nested", 128 threads;
+    /// How many slots of each class the levels of a page make, a block a page.
+    SlotCounts = pqgpu_slot_counts in "nested", 128 threads;
     /// Levels to the offsets and validity bits of lists, structs and leaves, a block a page.
     Shape = pqgpu_shape in "nested", 128 threads;
     /// String dictionaries to references, a block a dictionary page.

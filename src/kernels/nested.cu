@@ -1,11 +1,15 @@
-// Columns below lists and structs. Their levels become bytes once, and two kernels read those: the first counts slots,
-// from which the host sizes the arrays and knows where each page's slots start; the second writes list offsets and
-// validity bits there. See Node in abi.h for what a slot is.
+// Columns of which the levels say more than which rows are null: below lists and structs, and all of a scan that selects
+// rows. Their levels become bytes once, and the other kernels read those: one strikes out rows that are not selected, one
+// counts slots, from which the host sizes the arrays and knows where each page's slots start, and one writes list offsets
+// and validity bits there. See Node in abi.h for what a slot is.
 #include "levels.cuh"
 
 static constexpr unsigned THREADS = 128; // as in kernels/mod.rs
 static constexpr unsigned EACH = 8;      // positions of a thread in a tile
 static constexpr unsigned TILE = THREADS * EACH;
+
+// In the place of the repetition level of a row that is not selected: no slot of any class has so large a one.
+static constexpr uint8_t STRUCK_OUT = 255;
 
 // A fixed-size list that is not there counts for no more slots than this, so that sums over a page cannot wrap around.
 // More are refused by the host.
@@ -33,6 +37,10 @@ DEVICE bool is_slot(const Node* nodes, uint32_t at_class, uint32_t def, uint32_t
 // Expands one kind of levels into bytes. All threads call it. False: a fault at byte `position` of them.
 DEVICE bool expand_levels(Runs& runs, uint64_t out, uint64_t data, uint32_t bytes, uint32_t max, bool bit_packed,
                           uint32_t count) {
+    if (max == 0) {
+        for (uint32_t it = threadIdx.x; it < count; it += blockDim.x) *at<uint8_t>(out + it) = 0;
+        return true;
+    }
     __syncthreads();
     if (threadIdx.x == 0) {
         runs_begin(runs, data, bytes, level_width(max), RUNS_VALUES, count);
@@ -59,7 +67,7 @@ DEVICE bool expand_levels(Runs& runs, uint64_t out, uint64_t data, uint32_t byte
 // Where a page's level bytes lie.
 struct Levels {
     const uint8_t* def;
-    const uint8_t* rep; // null: all 0
+    const uint8_t* rep; // null: all 0, and every row selected
 };
 
 DEVICE uint32_t rep_at(const Levels& levels, uint32_t position) { return levels.rep ? levels.rep[position] : 0; }
@@ -67,7 +75,8 @@ DEVICE uint32_t rep_at(const Levels& levels, uint32_t position) { return levels.
 DEVICE Levels levels_of(const Page& page, const Column& column) {
     Levels levels;
     levels.def = at<const uint8_t>(page.levels);
-    levels.rep = column.max_rep == 0 ? nullptr : levels.def + (((uint64_t)page.num_values + 7) & ~7ull);
+    const bool has_rep = column.max_rep != 0 || (column.flags & COLUMN_SELECTED);
+    levels.rep = !has_rep ? nullptr : levels.def + (((uint64_t)page.num_values + 7) & ~7ull);
     return levels;
 }
 
@@ -78,7 +87,6 @@ KERNEL(pqgpu_nested_levels, NestedLevelsArgs, 128) {
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
     const Column column = at<const Column>(args.columns)[page.column];
-    const Node* nodes = at<const Node>(args.nodes) + column.first_node;
     const Sections found = sections(page, column);
     if (threadIdx.x == 0) malformed = has_fault(args.fault, index);
     __syncthreads();
@@ -90,7 +98,7 @@ KERNEL(pqgpu_nested_levels, NestedLevelsArgs, 128) {
     state.string_bytes = 0;
     state.first_slot = 0;
     state.slots = 0;
-    state._pad = 0;
+    state.rows = 0;
     uint32_t fault = FAULT_NONE;
     uint64_t fault_at = 0;
     const Levels levels = levels_of(page, column);
@@ -121,11 +129,78 @@ KERNEL(pqgpu_nested_levels, NestedLevelsArgs, 128) {
     if (threadIdx.x == 0 && page.is_first && levels.rep && page.num_values != 0 && levels.rep[0] != 0) {
         raise_fault(args.fault, index, found.rep - page.body, FAULT_REPETITION_LEVELS);
     }
-    uint64_t valid = 0;
-    for (uint32_t it = threadIdx.x; it < page.num_values; it += blockDim.x) valid += levels.def[it] == column.max_def;
+    uint32_t valid = 0;
+    uint32_t rows = 0;
+    for (uint32_t it = threadIdx.x; it < page.num_values; it += blockDim.x) {
+        valid += levels.def[it] == column.max_def;
+        rows += rep_at(levels, it) == 0;
+    }
     valid = block_sum<THREADS>(valid);
+    state.rows = block_sum<THREADS>(rows);
+    if (threadIdx.x == 0) {
+        if (valid > page.stated_values) {
+            // As arrow-rs, which takes no more values from a page than its header promises.
+            raise_fault(args.fault, index, found.value_offset, FAULT_VALUES_TRUNCATED);
+        } else {
+            state.values = page.body + found.value_offset;
+            state.value_bytes = page.body_bytes - (uint32_t)found.value_offset;
+            state.valid = valid;
+        }
+        at<PageState>(args.states)[index] = state;
+    }
+}
 
+// The rows before each page: `items` is a list of runs of pages that follow each other, of each its first row.
+KERNEL(pqgpu_page_rows, PageRowsArgs, 32) {
+    const uint64_t run = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (run >= args.count) return;
+    const PageRun pages = at<const PageRun>(args.runs)[run];
+    uint64_t row = pages.first_row;
+    for (uint32_t it = pages.first; it < pages.end; ++it) {
+        PageState& state = at<PageState>(args.states)[at<const uint32_t>(args.items)[it]];
+        state.first_slot = row; // until the page's slots are known
+        row += state.rows;
+    }
+}
+
+// Strikes out the rows that are not selected. `selected` has a bit for each row.
+KERNEL(pqgpu_strike_out, StrikeOutArgs, 128) {
+    if (blockIdx.x >= args.count) return;
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    const PageState state = at<const PageState>(args.states)[index];
+    if (state.values == 0) return;
+    const Column column = at<const Column>(args.columns)[page.column];
+    uint8_t* reps = (uint8_t*)levels_of(page, column).rep;
+    uint64_t base = state.first_slot;
+    for (uint32_t first = 0; first < page.num_values; first += TILE) {
+        const uint32_t begin = min(first + threadIdx.x * EACH, page.num_values);
+        const uint32_t end = min(begin + EACH, page.num_values);
+        uint32_t rows = 0;
+        for (uint32_t it = begin; it < end; ++it) rows += reps[it] == 0;
+        uint32_t all;
+        uint64_t row = base + block_scan<THREADS>(rows, all);
+        base += all;
+        for (uint32_t it = begin; it < end; ++it) {
+            row += reps[it] == 0;
+            // A page may go on with the row of the one before it.
+            const uint64_t own = row == 0 ? 0 : row - 1;
+            const bool selected = own < args.rows && (at<const uint32_t>(args.selected)[own / 32] >> (own % 32) & 1);
+            if (!selected) reps[it] = STRUCK_OUT;
+        }
+    }
+}
+
+KERNEL(pqgpu_slot_counts, SlotCountsArgs, 128) {
+    if (blockIdx.x >= args.count) return;
+    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const Page page = at<const Page>(args.pages)[index];
+    if (at<const PageState>(args.states)[index].values == 0) return;
+    const Column column = at<const Column>(args.columns)[page.column];
+    const Node* nodes = at<const Node>(args.nodes) + column.first_node;
+    const Levels levels = levels_of(page, column);
     uint64_t* counts = at<uint64_t>(page.counts);
+
     for (uint32_t which = 0; which <= column.lists; ++which) {
         uint64_t slots = 0;
         for (uint32_t it = threadIdx.x; it < page.num_values; it += blockDim.x) {
@@ -146,18 +221,12 @@ KERNEL(pqgpu_nested_levels, NestedLevelsArgs, 128) {
         slots = block_sum<THREADS>(slots);
         if (threadIdx.x == 0) counts[column.lists + 1 + which] = slots;
     }
-
-    if (threadIdx.x == 0) {
-        if (valid > page.stated_values) {
-            // As arrow-rs, which takes no more values from a page than its header promises.
-            raise_fault(args.fault, index, found.value_offset, FAULT_VALUES_TRUNCATED);
-        } else {
-            state.values = page.body + found.value_offset;
-            state.value_bytes = page.body_bytes - (uint32_t)found.value_offset;
-            state.valid = (uint32_t)valid;
-        }
-        at<PageState>(args.states)[index] = state;
+    uint64_t valid = 0;
+    for (uint32_t it = threadIdx.x; it < page.num_values; it += blockDim.x) {
+        valid += levels.def[it] == column.max_def && is_slot(nodes, column.lists, levels.def[it], rep_at(levels, it));
     }
+    valid = block_sum<THREADS>(valid);
+    if (threadIdx.x == 0) counts[2 * column.lists + 1 + column.structs] = valid;
 }
 
 // Bits for slots in ascending order, gathered into words before they are written.
@@ -202,6 +271,18 @@ DEVICE void write_validity(uint64_t out, const Node* nodes, uint32_t slot_class,
         slot += slots_at(nodes, slot_class, def, rep);
     }
     bits_flush(bits);
+}
+
+// Writes which of the page's values each slot has, if it has one. `rank`: values before the thread's positions.
+DEVICE void write_ranks(uint64_t out, const Node* nodes, uint32_t slot_class, uint32_t max_def,
+                        const Positions& positions, uint64_t slot, uint32_t rank) {
+    for (uint32_t it = positions.first; it < positions.end; ++it) {
+        const uint32_t def = positions.levels.def[it];
+        const uint32_t rep = rep_at(positions.levels, it);
+        if (def == max_def && is_slot(nodes, slot_class, def, rep)) at<uint32_t>(out)[slot] = rank;
+        rank += def == max_def;
+        slot += slots_at(nodes, slot_class, def, rep);
+    }
 }
 
 DEVICE void write_offset(const Node& list, uint64_t slot, uint64_t child) {
@@ -249,6 +330,7 @@ KERNEL(pqgpu_shape, ShapeArgs, 128) {
     // One class after the other, so that only two sums are at hand at a time; level bytes come from the cache.
     for (uint32_t which = 0; which <= column.lists; ++which) {
         uint64_t slot_base = bases[which];
+        uint32_t rank_base = 0;
         uint64_t child_base = which < column.lists ? bases[which + 1] : 0;
         for (uint32_t first = 0; first < page.num_values; first += TILE) {
             Positions positions;
@@ -273,6 +355,14 @@ KERNEL(pqgpu_shape, ShapeArgs, 128) {
             }
             if (which == column.lists) {
                 if (column.validity) write_validity(column.validity, nodes, which, column.max_def, positions, slot);
+                if (column.ranks) {
+                    uint32_t values = 0;
+                    for (uint32_t it = positions.first; it < positions.end; ++it) values += levels.def[it] == column.max_def;
+                    uint32_t all_values;
+                    const uint32_t rank = rank_base + block_scan<THREADS>(values, all_values);
+                    rank_base += all_values;
+                    write_ranks(column.ranks, nodes, which, column.max_def, positions, slot, rank);
+                }
                 continue;
             }
             const Node& list = nodes[which];

@@ -152,17 +152,18 @@ DEVICE uint32_t runs_value(const Runs& runs, uint32_t index) {
     return load_bits(runs.data + runs.value[run], bit, runs.width, runs.data, runs.data + runs.bytes);
 }
 
-// Expands values [first, first + count) into `out`. All threads call it, with the same arguments. False: a fault.
+// Expands values [first, first + count) into `out`, which lie behind those of the call before. All threads call it, with
+// the same arguments. False: a fault.
 DEVICE bool runs_expand(Runs& runs, uint32_t* out, uint32_t first, uint32_t count) {
     const uint32_t end = first + count;
     uint32_t done = first;
     while (done < end) {
-        if (threadIdx.x == 0 && done == runs_end(runs)) runs_next(runs);
+        if (threadIdx.x == 0 && done >= runs_end(runs)) runs_next(runs);
         __syncthreads();
         if (runs.fault) return false;
         const uint32_t limit = min(runs_end(runs), end);
         for (uint32_t it = done + threadIdx.x; it < limit; it += blockDim.x) out[it - first] = runs_value(runs, it);
-        done = limit;
+        done = max(done, limit);
         __syncthreads();
     }
     return true;

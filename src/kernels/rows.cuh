@@ -9,6 +9,9 @@
 struct Tile {
     uint32_t word[32];   // bits of this page's rows that are not null
     uint32_t before[33]; // bits set before each word
+    // The page's values that the tile's rows have lie from the first to before the end, all of them unless rows are selected.
+    uint32_t first_value;
+    uint32_t end_value;
 };
 
 // The bits of the 32 rows from `row` on that lie inside [first, last).
@@ -21,8 +24,10 @@ DEVICE uint32_t rows_mask(uint64_t row, uint64_t first, uint64_t last) {
 }
 
 // Fills the tile from row `row`; the first warp works, all threads call and are in step afterwards.
-// `validity` 0: every row of the page is valid when `valid` is not 0, and none otherwise.
-DEVICE void tile_load(Tile& tile, uint64_t validity, uint32_t valid, uint64_t row, uint64_t first, uint64_t last) {
+// `validity` 0: every row of the page is valid when `valid` is not 0, and none otherwise. `ranks`: as in Column; where
+// there are none, `value` is the first of the page's values that the tile's rows have.
+DEVICE void tile_load(Tile& tile, uint64_t validity, uint32_t valid, uint64_t row, uint64_t first, uint64_t last,
+                      uint64_t ranks, uint32_t value) {
     __syncthreads();
     if (threadIdx.x < 32) {
         const uint64_t mine = row + 32ull * lane();
@@ -31,7 +36,17 @@ DEVICE void tile_load(Tile& tile, uint64_t validity, uint32_t valid, uint64_t ro
         uint32_t total;
         tile.before[lane()] = warp_scan<uint32_t>(__popc(word), total);
         tile.word[lane()] = word;
-        if (lane() == 0) tile.before[32] = total;
+        const uint32_t filled = __ballot_sync(ALL_LANES, word != 0);
+        if (lane() == 0) {
+            tile.before[32] = total;
+            tile.first_value = value;
+            tile.end_value = value + total;
+        }
+        __syncwarp();
+        if (ranks && filled) {
+            if (lane() == (unsigned)__ffs(filled) - 1) tile.first_value = at<const uint32_t>(ranks)[mine + __ffs(word) - 1];
+            if (lane() == 31 - (unsigned)__clz(filled)) tile.end_value = at<const uint32_t>(ranks)[mine + 31 - __clz(word)] + 1;
+        }
     }
     __syncthreads();
 }
@@ -41,4 +56,9 @@ DEVICE bool tile_valid(const Tile& tile, uint32_t row) { return tile.word[row / 
 // Valid rows of the tile before `row`.
 DEVICE uint32_t tile_rank(const Tile& tile, uint32_t row) {
     return tile.before[row / 32] + __popc(tile.word[row / 32] & ((1u << (row % 32)) - 1));
+}
+
+// Which of the page's values a valid row of the tile has. `row`: the tile's first.
+DEVICE uint32_t tile_value(const Tile& tile, uint64_t ranks, uint64_t row, uint32_t it) {
+    return ranks ? at<const uint32_t>(ranks)[row + it] : tile.first_value + tile_rank(tile, it);
 }

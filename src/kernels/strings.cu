@@ -38,50 +38,63 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
 
     const uint64_t first = state.first_slot;
     const uint64_t last = first + state.slots;
-    const uint64_t validity = state.valid < state.slots ? column.validity : 0;
+    const uint64_t validity = state.valid < state.slots || column.ranks ? column.validity : 0;
     uint64_t bytes = 0;
-    uint32_t rank = 0;
+    uint32_t value = 0;   // the first that the tile's rows have
+    uint32_t chained = 0; // values that the chain has passed
     for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
-        tile_load(tile, validity, state.valid, row, first, last);
-        const uint32_t valid = tile.before[32];
-        uint32_t fault = FAULT_NONE;
-        uint32_t position = 0;
-        if (dictionary) {
-            if (!runs_expand(runs, source.dictionary.indices, rank, valid)) {
-                fault = runs.fault;
-                position = runs.position;
-            }
-        } else {
-            chain_next(chain, valid);
-            fault = chain.fault;
-            if (fault == FAULT_NONE && chain.count < valid) fault = FAULT_VALUES_TRUNCATED;
-            position = chain.position;
-        }
-        if (fault) {
-            if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + position, fault);
-            return;
-        }
-        for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < last; it += blockDim.x) {
-            if (row + it < first) continue;
-            StringRef ref;
-            ref.address = 0;
-            ref.bytes = 0;
-            ref._pad = 0;
-            if (tile_valid(tile, it)) {
-                const uint32_t from = tile_rank(tile, it);
-                if (!dictionary) {
-                    ref.address = state.values + chain.start[from];
-                    ref.bytes = chain.length[from];
-                } else if (source.dictionary.indices[from] < entry_count) {
-                    ref = entries[source.dictionary.indices[from]];
-                } else {
-                    raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+        tile_load(tile, validity, state.valid, row, first, last, column.ranks, value);
+        value = tile.end_value;
+        // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart, and a
+        // chain must be followed through all between.
+        uint32_t window = dictionary ? tile.first_value : chained;
+        bool begins = true;
+        do {
+            const uint32_t count = min(TILE_ROWS, tile.end_value - window);
+            uint32_t fault = FAULT_NONE;
+            uint32_t position = 0;
+            if (dictionary) {
+                if (!runs_expand(runs, source.dictionary.indices, window, count)) {
+                    fault = runs.fault;
+                    position = runs.position;
                 }
+            } else {
+                chain_next(chain, count);
+                chained += count;
+                fault = chain.fault;
+                if (fault == FAULT_NONE && chain.count < count) fault = FAULT_VALUES_TRUNCATED;
+                position = chain.position;
             }
-            at<StringRef>(column.refs)[row + it] = ref;
-            bytes += ref.bytes;
-        }
-        rank += valid;
+            if (fault) {
+                if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + position, fault);
+                return;
+            }
+            for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < last; it += blockDim.x) {
+                if (row + it < first) continue;
+                StringRef ref;
+                ref.address = 0;
+                ref.bytes = 0;
+                ref._pad = 0;
+                if (tile_valid(tile, it)) {
+                    const uint32_t from = tile_value(tile, column.ranks, row, it) - window;
+                    if (from >= count) continue; // another window has it
+                    if (!dictionary) {
+                        ref.address = state.values + chain.start[from];
+                        ref.bytes = chain.length[from];
+                    } else if (source.dictionary.indices[from] < entry_count) {
+                        ref = entries[source.dictionary.indices[from]];
+                    } else {
+                        raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+                    }
+                } else if (!begins) {
+                    continue;
+                }
+                at<StringRef>(column.refs)[row + it] = ref;
+                bytes += ref.bytes;
+            }
+            window += count;
+            begins = false;
+        } while (window < tile.end_value);
     }
     const uint64_t total = block_sum<128>(bytes);
     if (threadIdx.x == 0) at<PageState>(args.states)[index].string_bytes = total;

@@ -20,8 +20,10 @@ pub struct ChunkInput {
     /// Values that its data pages hold, nulls included. For a column that does not repeat these are the rows of the row
     /// group, which is what arrow-rs goes by, whatever the footer's own count says.
     pub num_values: u64,
-    /// Rows of the row group.
+    /// Rows that its pages hold: those of the row group, unless it is a part of a chunk.
     pub num_rows: u64,
+    /// Its first row among all rows of the batch, selected or not.
+    pub first_row: u64,
     /// Row group in the file, for messages.
     pub row_group: usize,
     /// The leaf's dotted path, for messages.

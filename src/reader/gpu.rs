@@ -82,8 +82,14 @@ impl Engine {
         let columns: Vec<usize> =
             chunks.iter().map(|chunk| leaves.partition_point(|leaf| leaf.index < chunk.leaf)).collect();
         let (roots, fields) = self.fields(scan, &leaves);
-        let request =
-            decode::Request { leaves: &leaves, fields: &fields, rows: batch.rows, table: &table, columns: &columns };
+        let request = decode::Request {
+            leaves: &leaves,
+            fields: &fields,
+            rows: batch.rows,
+            selected: None,
+            table: &table,
+            columns: &columns,
+        };
 
         // arrow-rs decodes while kernels do.
         let (on_gpu, from_cpu) = rayon::join(
@@ -154,6 +160,7 @@ impl Engine {
                 file_offset: chunk.bytes.start,
                 num_values: if leaf.max_rep > 0 { u64::try_from(stated).unwrap_or(0) } else { num_rows },
                 num_rows,
+                first_row: 0,
                 row_group: chunk.row_group,
                 column: leaf.path.as_str().into(),
                 codec: metadata.row_group(chunk.row_group).column(chunk.leaf).compression(),

@@ -404,6 +404,7 @@ fn chunks_of_a_file_through_all_stages() {
                             file_offset: start,
                             num_values: group.num_rows() as u64,
                             num_rows: group.num_rows() as u64,
+                            first_row: 0,
                             row_group,
                             column: columns[index].leaf.path.as_str().into(),
                             codec: compression,
@@ -416,7 +417,14 @@ fn chunks_of_a_file_through_all_stages() {
                 let table = header::parse(&stream, &chunks).unwrap();
                 let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
                 let fields = flat_fields(&columns);
-                let request = Request { leaves: &leaves, fields: &fields, rows: 5000, table: &table, columns: &owners };
+                let request = Request {
+                    leaves: &leaves,
+                    fields: &fields,
+                    selected: None,
+                    rows: 5000,
+                    table: &table,
+                    columns: &owners,
+                };
                 // SAFETY: the file is on the device, copied on the same stream.
                 let arrays = unsafe { decode_batch(&stream, &request) }.unwrap();
                 let ours: Vec<_> = arrays.iter().map(|it| make_array(to_host(&stream, it))).collect();

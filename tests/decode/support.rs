@@ -229,6 +229,7 @@ pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) 
                 file_offset: FILE_OFFSET,
                 num_values: chunk.rows,
                 num_rows: chunk.rows,
+                first_row: 0,
                 row_group,
                 column: column.leaf.path.as_str().into(),
                 codec: column.codec,
@@ -245,7 +246,7 @@ pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) 
     let leaves: Vec<&Leaf> = columns.iter().map(|it| &it.leaf).collect();
     let fields = flat_fields(columns);
     let rows = columns[0].rows();
-    let request = Request { leaves: &leaves, fields: &fields, rows, table: &table, columns: &owners };
+    let request = Request { leaves: &leaves, fields: &fields, selected: None, rows, table: &table, columns: &owners };
     // SAFETY: the chunks live until the end of this function, and were copied on the same stream.
     let arrays = unsafe { decode_batch(stream, &request) };
     // After an error the copies from `columns` may still be queued.

@@ -70,6 +70,7 @@ fn load(stream: &Stream, chunks: &[Chunk]) -> Loaded {
             file_offset: chunk.file_offset,
             num_values: chunk.num_values,
             num_rows: chunk.num_values,
+            first_row: 0,
             row_group: index,
             column: "a.b".into(),
             codec: chunk.codec,
