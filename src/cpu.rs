@@ -8,7 +8,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection};
 use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -20,7 +20,7 @@ use crate::guard;
 /// that states 2^40 rows must not choose the number; and a million rows of short strings stay within 32-bit offsets.
 const BATCH_ROWS: usize = 1 << 20;
 
-/// Decodes the projected columns of one row group.
+/// Decodes the projected columns of one row group, or the selected rows of it.
 ///
 /// # Errors
 /// [`Error::Corrupt`] or [`Error::Unsupported`] naming row group, column, page and offset as far as arrow-rs's reads
@@ -29,14 +29,15 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
     footer: &Footer,
     projection: &ProjectionMask,
     row_group: usize,
+    selected: Option<&RowSelection>,
     bytes: &R,
 ) -> Result<Vec<RecordBatch>> {
-    decode_from(footer, projection, row_group, bytes.clone()).map_err(|error| {
+    decode_from(footer, projection, row_group, selected, bytes.clone()).map_err(|error| {
         // arrow-rs does not say which column failed, so find the first that fails alone.
         let failing = footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)).find_map(|leaf| {
             let tracked = Tracked::new(bytes.clone());
             let mask = ProjectionMask::leaves(footer.metadata().file_metadata().schema_descr(), [leaf.index]);
-            let error = decode_from(footer, &mask, row_group, tracked.clone()).err()?;
+            let error = decode_from(footer, &mask, row_group, selected, tracked.clone()).err()?;
             let (reads, offset) =
                 (tracked.seen.reads.load(Ordering::Relaxed), tracked.seen.offset.load(Ordering::Relaxed));
             let mut place = Place::chunk(row_group, &leaf.path);
@@ -53,9 +54,12 @@ fn decode_from<R: ChunkReader + 'static>(
     footer: &Footer,
     projection: &ProjectionMask,
     row_group: usize,
+    selected: Option<&RowSelection>,
     bytes: R,
 ) -> ParquetResult<Vec<RecordBatch>> {
-    guard::catch(move || reader(footer, projection, vec![row_group], bytes)?.map(|it| it.map_err(Into::into)).collect())
+    guard::catch(move || {
+        reader(footer, projection, vec![row_group], selected, bytes)?.map(|it| it.map_err(Into::into)).collect()
+    })
 }
 
 /// arrow-rs's own reader over `bytes`.
@@ -63,13 +67,17 @@ pub(crate) fn reader<R: ChunkReader + 'static>(
     footer: &Footer,
     projection: &ProjectionMask,
     row_groups: Vec<usize>,
+    selected: Option<&RowSelection>,
     bytes: R,
 ) -> ParquetResult<ParquetRecordBatchReader> {
-    ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, footer.arrow.clone())
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, footer.arrow.clone())
         .with_projection(projection.clone())
         .with_row_groups(row_groups)
-        .with_batch_size(BATCH_ROWS)
-        .build()
+        .with_batch_size(BATCH_ROWS);
+    match selected {
+        Some(selected) => builder.with_row_selection(selected.clone()).build(),
+        None => builder.build(),
+    }
 }
 
 /// The Arrow schema of a projection, as arrow-rs gives it to its batches.
@@ -77,7 +85,7 @@ pub(crate) fn reader<R: ChunkReader + 'static>(
 /// # Errors
 /// [`Error::Corrupt`] or [`Error::Unsupported`] for a schema that arrow-rs refuses.
 pub fn projected_schema(footer: &Footer, projection: &ProjectionMask) -> Result<SchemaRef> {
-    guard::catch(|| Ok(reader(footer, projection, Vec::new(), Bytes::new())?.schema_of()))
+    guard::catch(|| Ok(reader(footer, projection, Vec::new(), None, Bytes::new())?.schema_of()))
         .map_err(|error| Error::from_parquet(Place::default(), error))
 }
 

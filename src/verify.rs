@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use rayon::prelude::*;
 
 use crate::batch::DeviceBatch;
@@ -52,7 +52,7 @@ impl fmt::Display for Difference {
 }
 
 impl Verifier {
-    /// A verifier for a scan of `projection` and `row_groups` of `source`.
+    /// A verifier for a scan of `projection`, `row_groups` and, of those, `rows` of `source`.
     ///
     /// # Errors
     /// What arrow-rs refuses.
@@ -61,9 +61,10 @@ impl Verifier {
         footer: &Footer,
         projection: &ProjectionMask,
         row_groups: Option<Vec<usize>>,
+        rows: Option<&RowSelection>,
     ) -> Result<Self> {
         let row_groups = row_groups.unwrap_or_else(|| (0..footer.metadata().num_row_groups()).collect());
-        let reference = guard::catch(|| cpu::reader(footer, projection, row_groups, SourceReader::new(source)))
+        let reference = guard::catch(|| cpu::reader(footer, projection, row_groups, rows, SourceReader::new(source)))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
         Ok(Self { reference, rest: None, rows: 0 })
     }

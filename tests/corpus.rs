@@ -30,7 +30,7 @@ fn scan(path: &Path, device: &Device) -> Result<String> {
     let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options);
     let footer = builder.footer().clone();
     let mut reader = builder.build()?;
-    let mut verifier = Verifier::new(source, &footer, &ProjectionMask::all(), None)?;
+    let mut verifier = Verifier::new(source, &footer, &ProjectionMask::all(), None, None)?;
     while let Some(batch) = reader.next() {
         match verifier.check(&batch?) {
             Ok(None) => (),

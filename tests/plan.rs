@@ -20,7 +20,7 @@ fn context(gpu: bool) -> Context<'static> {
 }
 
 fn plan(footer: &Footer, options: &ReadOptions, context: &Context<'_>) -> ScanPlan {
-    let selection = Selection { projection: ProjectionMask::all(), row_groups: None };
+    let selection = Selection { projection: ProjectionMask::all(), row_groups: None, rows: None };
     ScanPlan::new(footer, &selection, options, context).unwrap()
 }
 
@@ -72,7 +72,7 @@ fn plans_of_our_files() {
     insta::assert_snapshot!("compat_on", plan(&groups, &on, &context(true)).to_string());
     insta::assert_snapshot!("cpu_device", plan(&groups, &on, &context(false)).to_string());
     let some = ProjectionMask::columns(groups.metadata().file_metadata().schema_descr(), ["order", "note"]);
-    let some = Selection { projection: some, row_groups: Some(vec![40, 3, 4]) };
+    let some = Selection { projection: some, row_groups: Some(vec![40, 3, 4]), rows: None };
     insta::assert_snapshot!("projection", ScanPlan::new(&groups, &some, &apart, &context(true)).unwrap().to_string());
     let tasks = ReadOptions::default().with_io(IoOptions::default().with_task_size(8 << 10));
     insta::assert_snapshot!("tasks", plan(&groups, &tasks, &context(true)).to_string());
@@ -84,8 +84,11 @@ fn plans_of_our_files() {
 fn a_selection_is_kept_and_what_is_not_there_is_refused() {
     let groups = footer(&testdata("row_groups.parquet"));
     let schema = groups.metadata().file_metadata().schema_descr();
-    let mut selection =
-        Selection { projection: ProjectionMask::columns(schema, ["note"]), row_groups: Some(vec![7, 2, 2]) };
+    let mut selection = Selection {
+        projection: ProjectionMask::columns(schema, ["note"]),
+        row_groups: Some(vec![7, 2, 2]),
+        rows: None,
+    };
     let plan = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &context(true)).unwrap();
     assert_eq!(plan.leaves, [7]);
     assert_eq!(plan.batches[0].row_groups.iter().map(|it| it.index).collect::<Vec<_>>(), [7, 2, 2]);
@@ -93,7 +96,7 @@ fn a_selection_is_kept_and_what_is_not_there_is_refused() {
     let error = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &context(true)).unwrap_err();
     assert_eq!(error.kind(), "argument");
     let small = Context { memory: 1000, ..context(true) };
-    let selection = Selection { projection: ProjectionMask::all(), row_groups: None };
+    let selection = Selection { projection: ProjectionMask::all(), row_groups: None, rows: None };
     let error = ScanPlan::new(&groups, &selection, &ReadOptions::default(), &small).unwrap_err();
     assert_eq!(error.kind(), "budget");
 }
@@ -110,7 +113,7 @@ fn a_gibibyte_is_256_operations() {
 fn gaps_are_counted_and_never_read_beyond_the_budget() {
     let groups = footer(&testdata("row_groups.parquet"));
     let projection = ProjectionMask::columns(groups.metadata().file_metadata().schema_descr(), ["id", "note"]);
-    let selection = Selection { projection, row_groups: Some(vec![0, 49]) };
+    let selection = Selection { projection, row_groups: Some(vec![0, 49]), rows: None };
     let io = IoOptions::default().with_merge(1 << 20, 1 << 20).with_compat_mode(CompatMode::On);
     let options = ReadOptions::default().with_io(io);
     let planned = |memory| ScanPlan::new(&groups, &selection, &options, &Context { memory, ..context(true) }).unwrap();

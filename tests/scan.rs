@@ -147,7 +147,7 @@ fn options(case: &Case) -> ReadOptions {
 /// Scans and compares. `Err`: the scan refused the file.
 fn verify(source: &Arc<Source>, device: Device, options: ReadOptions) -> Result<ScanReport> {
     let builder = GpuReaderBuilder::try_new(source.clone(), device)?.with_options(options);
-    let mut verifier = Verifier::new(source.clone(), builder.footer(), &ProjectionMask::all(), None)?;
+    let mut verifier = Verifier::new(source.clone(), builder.footer(), &ProjectionMask::all(), None, None)?;
     let mut reader = builder.build()?;
     for batch in &mut reader {
         assert_eq!(verifier.check(&batch?)?.map(|it| it.to_string()), None);

@@ -300,7 +300,9 @@ DEVICE bool write_offsets(const Node* nodes, uint32_t which, const Positions& po
         const uint64_t slots = slots_at(nodes, which, def, rep);
         if (slots != 0 && list.is_fixed_size && child != slot * list.size) return false;
         // Deeper repetition of an element that is not there.
-        if (list.is_fixed_size && rep > list.rep && def < list.def && is_slot(nodes, which, def, 0)) return false;
+        if (list.is_fixed_size && rep > list.rep && rep != STRUCK_OUT && def < list.def && is_slot(nodes, which, def, 0)) {
+            return false;
+        }
         if (list.offsets) {
             for (uint64_t more = 0; more < slots; ++more) write_offset(list, slot + more, child);
         }

@@ -8,7 +8,10 @@ use parquet::basic::{Compression, Type};
 use crate::error::{Error, Place};
 use crate::kernels::abi;
 
-/// A column chunk whose bytes are on the device.
+/// In the place of a number of values: as many as the pages in the bytes hold.
+pub const ALL_VALUES: u64 = u64::MAX;
+
+/// A column chunk, or some pages of one, whose bytes are on the device.
 #[derive(Debug, Clone)]
 pub struct ChunkInput {
     /// Device address of its first byte: of the dictionary page, or else of the first data page.
@@ -18,12 +21,16 @@ pub struct ChunkInput {
     /// Where its first byte lies in the file.
     pub file_offset: u64,
     /// Values that its data pages hold, nulls included. For a column that does not repeat these are the rows of the row
-    /// group, which is what arrow-rs goes by, whatever the footer's own count says.
+    /// group, which is what arrow-rs goes by, whatever the footer's own count says. [`ALL_VALUES`]: nobody knows.
     pub num_values: u64,
     /// Rows that its pages hold: those of the row group, unless it is a part of a chunk.
     pub num_rows: u64,
     /// Its first row among all rows of the batch, selected or not.
     pub first_row: u64,
+    /// Which page of its column chunk its first page is; not 0 for a part of a chunk.
+    pub first_page: usize,
+    /// Whether it goes on with the column chunk of the one before it, whose dictionary it shares.
+    pub continues: bool,
     /// Row group in the file, for messages.
     pub row_group: usize,
     /// The leaf's dotted path, for messages.
@@ -105,7 +112,7 @@ impl PageTable {
         let at = self.chunk_of(page);
         let chunk = &self.chunks[at];
         Place::chunk(chunk.row_group, &*chunk.column)
-            .with_page(page - self.first[at])
+            .with_page(chunk.first_page + page - self.first[at])
             .with_offset(chunk.file_offset.saturating_add(self.headers[page].header_offset))
     }
 
@@ -119,9 +126,12 @@ impl PageTable {
     /// - `column`: index of its chunk; `entries`: 0.
     pub fn describe(&self) -> Vec<abi::Page> {
         let mut pages = Vec::with_capacity(self.len());
+        let mut dictionary = abi::NONE;
         for (index, chunk) in self.chunks.iter().enumerate() {
             let mut rows = 0;
-            let mut dictionary = abi::NONE;
+            if !chunk.continues {
+                dictionary = abi::NONE;
+            }
             for (page, header) in self.pages(index).zip(self.headers(index)) {
                 let source = chunk.address + header.body_offset;
                 let is_dictionary = header.kind == abi::page_kind::DICTIONARY;

@@ -4,7 +4,7 @@ use std::mem::size_of;
 
 use parquet::basic::Type;
 
-use super::desc::{ChunkInput, PageTable};
+use super::desc::{ALL_VALUES, ChunkInput, PageTable};
 use crate::device::Stream;
 use crate::device::staging::Staging;
 use crate::error::{Error, Place, Result};
@@ -125,7 +125,7 @@ fn launch(stream: &Stream, chunks: &[ChunkInput], capacities: &[u64]) -> Result<
     for ((chunk, desc), result) in chunks.iter().zip(&descs).zip(&results) {
         if result.fault != abi::fault::NONE {
             let place = Place::chunk(chunk.row_group, &*chunk.column)
-                .with_page(result.pages as usize)
+                .with_page(chunk.first_page + result.pages as usize)
                 .with_offset(chunk.file_offset.saturating_add(result.fault_offset));
             return Err(Error::corrupt(place, abi::fault_message(result.fault)));
         }
@@ -140,7 +140,7 @@ fn launch(stream: &Stream, chunks: &[ChunkInput], capacities: &[u64]) -> Result<
 fn check(chunk: &ChunkInput, headers: &[PageHeader]) -> Result<()> {
     let place = |page: usize, header: &PageHeader| {
         Place::chunk(chunk.row_group, &*chunk.column)
-            .with_page(page)
+            .with_page(chunk.first_page + page)
             .with_offset(chunk.file_offset.saturating_add(header.header_offset))
     };
     let mut values = 0u64;
@@ -165,10 +165,11 @@ fn check(chunk: &ChunkInput, headers: &[PageHeader]) -> Result<()> {
             return Err(Error::corrupt(place(page, header), "a second dictionary page"));
         }
     }
-    if values < chunk.num_values {
+    if chunk.num_values != ALL_VALUES && values < chunk.num_values {
         let message = format!("the column chunk ends after {values} of {} values", chunk.num_values);
         let end = chunk.file_offset.saturating_add(chunk.bytes);
-        let place = Place::chunk(chunk.row_group, &*chunk.column).with_page(headers.len()).with_offset(end);
+        let place =
+            Place::chunk(chunk.row_group, &*chunk.column).with_page(chunk.first_page + headers.len()).with_offset(end);
         return Err(Error::corrupt(place, message));
     }
     Ok(())

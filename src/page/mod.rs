@@ -6,4 +6,4 @@
 mod desc;
 pub mod header;
 
-pub use desc::{ChunkInput, PageTable};
+pub use desc::{ALL_VALUES, ChunkInput, PageTable};

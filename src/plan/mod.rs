@@ -5,11 +5,13 @@ mod display;
 pub mod prune;
 mod ranges;
 mod route;
+mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet::basic::{Compression, Encoding};
 
 use crate::error::{Error, Place, Result};
@@ -18,6 +20,7 @@ use crate::options::{IoOptions, ReadOptions};
 pub use ranges::EDGE;
 pub(crate) use ranges::split;
 pub use route::{Route, RouteReason};
+use rows::as_selection;
 
 /// What the plan must know of the world; values, so that the plan stays pure.
 #[derive(Debug, Clone)]
@@ -41,6 +44,8 @@ pub struct Selection {
     pub projection: ProjectionMask,
     /// Which row groups, in the order given. `None`: all.
     pub row_groups: Option<Vec<usize>>,
+    /// Which rows, counted through the row groups above in their order. `None`: all.
+    pub rows: Option<RowSelection>,
 }
 
 /// A scan: batches in the order in which they are read.
@@ -57,8 +62,10 @@ pub struct ScanPlan {
 pub struct BatchPlan {
     /// Row groups, and where their rows start in the batch.
     pub row_groups: Vec<RowGroupPlan>,
-    /// Rows of the batch.
+    /// Rows of the batch, of those selected.
     pub rows: u64,
+    /// Rows of its row groups.
+    pub all_rows: u64,
     /// Column chunks, by row group and then leaf.
     pub chunks: Vec<ChunkPlan>,
     /// What is read, by file offset.
@@ -70,25 +77,44 @@ pub struct BatchPlan {
 }
 
 /// A row group in a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowGroupPlan {
     /// Index in the file.
     pub index: usize,
     /// Rows.
     pub rows: u64,
-    /// Its first row in the batch.
+    /// Its first row among all rows of the batch's row groups.
     pub first_row: u64,
+    /// Which of its rows are wanted, ascending. `None`: all.
+    pub selected: Option<Vec<Range<u64>>>,
 }
 
-/// A column chunk in a batch.
+/// Pages of a column chunk that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageSpan {
+    /// The first, counted from the chunk's dictionary page or, where it has none, its first data page.
+    pub first_page: usize,
+    /// The row of the row group with which they start.
+    pub first_row: u64,
+    /// Their rows; 0 for a dictionary page alone.
+    pub rows: u64,
+    /// Whether it is the first part of its chunk.
+    pub is_first: bool,
+}
+
+/// A column chunk in a batch, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkPlan {
     /// Row group in the file.
     pub row_group: usize,
+    /// Index of the row group among those of the batch.
+    pub group: usize,
     /// Leaf.
     pub leaf: usize,
     /// Its bytes in the file: dictionary and data pages.
     pub bytes: Range<u64>,
+    /// Which of its pages these are, where rows are selected; `None`: all.
+    pub pages: Option<PageSpan>,
     /// Where it lands in the slab; `None`: in host memory, for arrow-rs.
     pub slab_offset: Option<u64>,
     /// Why arrow-rs decodes it, when it does.
@@ -130,26 +156,56 @@ impl ScanPlan {
             false => BTreeMap::new(),
         };
 
-        let mut costs = Vec::with_capacity(row_groups.len());
-        for &index in &row_groups {
-            let rows = u64::try_from(metadata.row_group(index).num_rows()).unwrap_or(0); // see `on_cpu`
+        let rows_of = |index: usize| u64::try_from(metadata.row_group(index).num_rows()).unwrap_or(0); // see `on_cpu`
+        let counts: Vec<u64> = row_groups.iter().map(|index| rows_of(*index)).collect();
+        // The rows wanted of each row group; `None`: all. Row groups of which none are wanted are left out.
+        let wanted: Vec<Option<Vec<Range<u64>>>> = match &selection.rows {
+            None => vec![None; row_groups.len()],
+            Some(selected) => rows::split(selected, &counts).into_iter().map(Some).collect(),
+        };
+        let groups = row_groups.iter().zip(counts).zip(wanted);
+        let groups = groups.map(|((index, rows), wanted)| (*index, wanted.filter(|it| rows::count(it) < rows)));
+        let groups = groups.filter(|(_, wanted)| wanted.as_ref().is_none_or(|it| !it.is_empty()));
+        let (groups, mut wanted): (Vec<usize>, VecDeque<_>) = groups.unzip();
+
+        let mut costs = Vec::with_capacity(groups.len());
+        for &index in &groups {
             let is_on_cpu = |leaf: usize| !context.gpu || on_cpu.contains_key(&footer.leaves[leaf].root);
-            costs.push((index, budget::cost(footer, index, rows, &leaves, is_on_cpu)));
+            costs.push((index, budget::cost(footer, index, rows_of(index), &leaves, is_on_cpu)));
         }
         let batches = budget::cut(&costs, options, context.memory, context.gpu || options.memory.is_some())?;
 
         let batch = |groups: Vec<(usize, budget::Cost)>| {
-            let mut rows = 0u64;
+            let (mut rows, mut all_rows) = (0u64, 0u64);
             let mut chunks = Vec::with_capacity(groups.len() * leaves.len());
             let mut placed = Vec::with_capacity(groups.len());
             for (index, cost) in &groups {
-                placed.push(RowGroupPlan { index: *index, rows: cost.rows, first_row: rows });
-                rows = rows.saturating_add(cost.rows);
+                let selected = wanted.pop_front().flatten();
+                let count = selected.as_ref().map_or(cost.rows, |it| rows::count(it));
                 for &leaf in &leaves {
                     let on_cpu = on_cpu.get(&footer.leaves[leaf].root).cloned();
                     let bytes = chunk_bytes(footer, *index, leaf)?;
-                    chunks.push(ChunkPlan { row_group: *index, leaf, bytes, slab_offset: None, on_cpu });
+                    // arrow-rs looks for its rows itself, header by header.
+                    let parts = match &selected {
+                        Some(selected) if on_cpu.is_none() && context.gpu => {
+                            rows::parts(footer, *index, leaf, cost.rows, &bytes, selected)
+                        }
+                        _ => None,
+                    };
+                    let (row_group, group) = (*index, placed.len());
+                    let chunk = ChunkPlan { row_group, group, leaf, bytes, pages: None, slab_offset: None, on_cpu };
+                    match parts {
+                        None => chunks.push(chunk),
+                        Some(parts) => chunks.extend(parts.into_iter().map(|(bytes, pages)| ChunkPlan {
+                            bytes,
+                            pages: Some(pages),
+                            ..chunk.clone()
+                        })),
+                    }
                 }
+                placed.push(RowGroupPlan { index: *index, rows: cost.rows, first_row: all_rows, selected });
+                rows = rows.saturating_add(count);
+                all_rows = all_rows.saturating_add(cost.rows);
             }
             let expected = groups.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.memory));
             let mut plan = |io: &IoOptions| {
@@ -161,7 +217,7 @@ impl ScanPlan {
                 // Gaps between chunks are read for speed, never beyond the budget.
                 (ranges, slab_bytes, memory) = plan(&options.io.clone().with_merge(0, 0));
             }
-            Ok(BatchPlan { row_groups: placed, rows, chunks, ranges, slab_bytes, memory })
+            Ok(BatchPlan { row_groups: placed, rows, all_rows, chunks, ranges, slab_bytes, memory })
         };
         let batches = batches.into_iter().map(batch).collect::<Result<_>>()?;
         Ok(Self { leaves, batches })
@@ -228,7 +284,7 @@ pub(crate) fn codec_name(codec: Compression) -> String {
 }
 
 /// A chunk's bytes, cut at the file's end: arrow-rs, too, only fails when it needs what is not there.
-fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
+pub(crate) fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
     let place = || Place::chunk(row_group, &footer.leaves[leaf].path);
     if footer.encrypted.contains(&(row_group, leaf)) {
         return Err(Error::unsupported(place(), "the column is encrypted; decryption is not supported"));
@@ -240,6 +296,20 @@ fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u
     };
     let start = start.min(footer.file_bytes);
     Ok(start..start.saturating_add(length).min(footer.file_bytes))
+}
+
+impl ChunkPlan {
+    /// Whether it is a chunk, or the first part of one.
+    pub fn is_first_part(&self) -> bool {
+        self.pages.is_none_or(|pages| pages.is_first)
+    }
+}
+
+impl RowGroupPlan {
+    /// Its rows that are wanted, as arrow-rs has them.
+    pub(crate) fn selection(&self) -> Option<RowSelection> {
+        self.selected.as_deref().map(as_selection)
+    }
 }
 
 /// Plans to read a whole file raw into a slab: one range.

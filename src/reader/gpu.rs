@@ -2,6 +2,7 @@
 //! goes through arrow-rs and is copied over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use arrow::array::ArrayData;
 use arrow::datatypes::DataType;
@@ -10,6 +11,8 @@ use rayon::prelude::*;
 
 use super::Scan;
 use crate::batch::{DeviceArray, DeviceBatch};
+use crate::cpu;
+use crate::decode::{self, SelectedRows};
 use crate::device::{DeviceBuffer, Gpu, Stream};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Field, Leaf};
@@ -17,7 +20,6 @@ use crate::io::fetch::Fetcher;
 use crate::io::host::HostBytes;
 use crate::page::{self, ChunkInput, PageTable};
 use crate::plan::{self, BatchPlan, ChunkPlan, RangePlan, Route, RouteReason};
-use crate::{cpu, decode};
 
 /// The device side of a scan.
 #[derive(Debug)]
@@ -82,11 +84,12 @@ impl Engine {
         let columns: Vec<usize> =
             chunks.iter().map(|chunk| leaves.partition_point(|leaf| leaf.index < chunk.leaf)).collect();
         let (roots, fields) = self.fields(scan, &leaves);
+        let selected = selected_rows(batch);
         let request = decode::Request {
             leaves: &leaves,
             fields: &fields,
             rows: batch.rows,
-            selected: None,
+            selected: selected.as_ref(),
             table: &table,
             columns: &columns,
         };
@@ -148,24 +151,31 @@ impl Engine {
 
     fn inputs(&self, scan: &Scan, batch: &BatchPlan, chunks: &[&ChunkPlan]) -> Vec<ChunkInput> {
         let slab = self.slab.as_ref().map_or(0, DeviceBuffer::address);
-        let rows: BTreeMap<usize, u64> = batch.row_groups.iter().map(|it| (it.index, it.rows)).collect();
         let metadata = scan.footer.metadata();
         let input = |chunk: &&ChunkPlan| {
             let leaf = &scan.footer.leaves[chunk.leaf];
-            let num_rows = rows.get(&chunk.row_group).copied().unwrap_or(0);
+            let group = &batch.row_groups[chunk.group];
+            let (num_rows, first_row) =
+                chunk.pages.map_or((group.rows, group.first_row), |it| (it.rows, group.first_row + it.first_row));
             let stated = metadata.row_group(chunk.row_group).column(chunk.leaf).num_values();
             ChunkInput {
                 address: slab + chunk.slab_offset.unwrap_or(0),
                 bytes: chunk.bytes.end - chunk.bytes.start,
                 file_offset: chunk.bytes.start,
-                num_values: if leaf.max_rep > 0 { u64::try_from(stated).unwrap_or(0) } else { num_rows },
+                num_values: match chunk.pages {
+                    Some(_) => page::ALL_VALUES,
+                    None if leaf.max_rep > 0 => u64::try_from(stated).unwrap_or(0),
+                    None => num_rows,
+                },
                 num_rows,
-                first_row: 0,
+                first_row,
+                first_page: chunk.pages.map_or(0, |it| it.first_page),
+                continues: !chunk.is_first_part(),
                 row_group: chunk.row_group,
                 column: leaf.path.as_str().into(),
                 codec: metadata.row_group(chunk.row_group).column(chunk.leaf).compression(),
                 physical_type: leaf.physical,
-                expected_pages: scan.footer.data_pages(chunk.row_group, chunk.leaf),
+                expected_pages: scan.footer.data_pages(chunk.row_group, chunk.leaf).filter(|_| chunk.pages.is_none()),
             }
         };
         chunks.iter().map(input).collect()
@@ -195,22 +205,37 @@ impl Engine {
         let ranges: Vec<RangePlan> = batch
             .chunks
             .iter()
+            .filter(|chunk| chunk.is_first_part()) // arrow-rs wants all pages
             .filter_map(|chunk| Some((chunk, diverted.get(&root(chunk))?)))
-            .map(|(chunk, reason)| RangePlan {
-                bytes: chunk.bytes.clone(),
-                read: chunk.bytes.clone(),
-                wasted: 0,
-                route: Route::Host,
-                reason: RouteReason::CpuDecode(reason.clone()),
-                slab_offset: None,
-                tasks: plan::split(&chunk.bytes, fetcher.options().task_size),
+            .map(|(chunk, reason)| {
+                let bytes = plan::chunk_bytes(&scan.footer, chunk.row_group, chunk.leaf)?;
+                Ok(RangePlan {
+                    read: bytes.clone(),
+                    wasted: 0,
+                    route: Route::Host,
+                    reason: RouteReason::CpuDecode(reason.clone()),
+                    slab_offset: None,
+                    tasks: plan::split(&bytes, fetcher.options().task_size),
+                    bytes,
+                })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         on_cpu.bytes.extend(fetcher.fetch(&ranges, None)?);
         let kept: Vec<usize> = (0..chunks.len()).filter(|at| !diverted.contains_key(&root(chunks[*at]))).collect();
         on_cpu.roots.extend(diverted);
         Ok((table.select(&kept), kept.into_iter().map(|at| chunks[at]).collect()))
     }
+}
+
+/// The rows that are wanted of all rows of the batch's row groups; `None`: all.
+fn selected_rows(batch: &BatchPlan) -> Option<SelectedRows> {
+    batch.row_groups.iter().any(|group| group.selected.is_some()).then(|| {
+        let ranges = batch.row_groups.iter().flat_map(|group| {
+            let wanted = group.selected.clone().unwrap_or_else(|| vec![Range { start: 0, end: group.rows }]);
+            wanted.into_iter().map(|it| group.first_row + it.start..group.first_row + it.end)
+        });
+        SelectedRows::new(batch.all_rows, ranges)
+    })
 }
 
 /// Decodes the top-level fields that arrow-rs decodes, row groups side by side, into one array a field.
@@ -223,7 +248,7 @@ fn decode_on_cpu(scan: &Scan, batch: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<
     let decoded = batch
         .row_groups
         .par_iter()
-        .map(|it| cpu::decode(&scan.footer, &projection, it.index, &on_cpu.bytes))
+        .map(|it| cpu::decode(&scan.footer, &projection, it.index, it.selection().as_ref(), &on_cpu.bytes))
         .collect::<Result<Vec<_>>>()?;
     let schema = cpu::projected_schema(&scan.footer, &projection)?;
     let arrays = cpu::join(&schema, &decoded.into_iter().flatten().collect::<Vec<_>>())?;

@@ -148,7 +148,7 @@ impl Subject {
         let footer = builder.footer().clone();
         let projection = self.projection(footer.metadata().file_metadata().schema_descr());
         let mut reader = builder.build()?;
-        let mut verifier = Verifier::new(source.clone(), &footer, &projection, None)?;
+        let mut verifier = Verifier::new(source.clone(), &footer, &projection, None, None)?;
         let mut batches = Vec::new();
         let schema = reader.schema().clone();
         for batch in &mut reader {

@@ -405,6 +405,8 @@ fn chunks_of_a_file_through_all_stages() {
                             num_values: group.num_rows() as u64,
                             num_rows: group.num_rows() as u64,
                             first_row: 0,
+                            first_page: 0,
+                            continues: false,
                             row_group,
                             column: columns[index].leaf.path.as_str().into(),
                             codec: compression,

@@ -230,6 +230,8 @@ pub fn decode_device(gpu: &Gpu, stream: &Stream, columns: &[Column], skew: u64) 
                 num_values: chunk.rows,
                 num_rows: chunk.rows,
                 first_row: 0,
+                first_page: 0,
+                continues: false,
                 row_group,
                 column: column.leaf.path.as_str().into(),
                 codec: column.codec,

@@ -71,6 +71,8 @@ fn load(stream: &Stream, chunks: &[Chunk]) -> Loaded {
             num_values: chunk.num_values,
             num_rows: chunk.num_values,
             first_row: 0,
+            first_page: 0,
+            continues: false,
             row_group: index,
             column: "a.b".into(),
             codec: chunk.codec,

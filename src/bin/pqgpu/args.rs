@@ -1,11 +1,13 @@
 //! The command line, and what it selects in a file.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet_gpu::device::{Device, DeviceChoice};
 use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
@@ -100,6 +102,9 @@ pub struct Selection {
     /// Row groups, such as 0,2,5-9
     #[arg(long, value_name = "N,N-M,...", value_parser = parse_row_groups, env = "PARQUET_GPU_ROW_GROUPS")]
     pub row_groups: Option<RowGroups>,
+    /// Rows, such as 0..100,5000..6000, counted from 0 through the row groups that are read
+    #[arg(long, value_name = "N..M,...", value_parser = parse_rows, env = "PARQUET_GPU_ROWS")]
+    pub rows: Option<Rows>,
     /// Skip row groups that cannot hold such rows, such as "a >= 5 AND b = 'x'"; rows are not filtered
     #[arg(long, value_name = "EXPR", env = "PARQUET_GPU_FILTER")]
     pub filter: Option<String>,
@@ -108,6 +113,17 @@ pub struct Selection {
 /// Row groups in the order given.
 #[derive(Debug, Clone)]
 pub struct RowGroups(pub Vec<usize>);
+
+/// Ranges of rows, ascending.
+#[derive(Debug, Clone)]
+pub struct Rows(pub Vec<Range<usize>>);
+
+/// What a scan reads, for its verifier.
+pub struct Selected {
+    pub projection: ProjectionMask,
+    pub row_groups: Option<Vec<usize>>,
+    pub rows: Option<RowSelection>,
+}
 
 #[derive(Debug, ClapArgs)]
 pub struct Common {
@@ -179,7 +195,7 @@ impl Selection {
         source: Arc<Source>,
         device: Device,
         options: ReadOptions,
-    ) -> Result<(GpuReaderBuilder, ProjectionMask, Option<Vec<usize>>)> {
+    ) -> Result<(GpuReaderBuilder, Selected)> {
         let builder = GpuReaderBuilder::try_new(source, device)?.with_options(options);
         let projection = self.projection(builder.footer())?;
         let row_groups = self.row_groups(builder.footer())?;
@@ -187,7 +203,14 @@ impl Selection {
         if let Some(row_groups) = &row_groups {
             builder = builder.with_row_groups(row_groups.clone());
         }
-        Ok((builder, projection, row_groups))
+        let rows = self.rows.as_ref().map(|rows| {
+            let end = rows.0.last().map_or(0, |it| it.end);
+            RowSelection::from_consecutive_ranges(rows.0.iter().cloned(), end)
+        });
+        if let Some(rows) = &rows {
+            builder = builder.with_row_selection(rows.clone());
+        }
+        Ok((builder, Selected { projection, row_groups, rows }))
     }
 
     fn projection(&self, footer: &Footer) -> Result<ProjectionMask> {
@@ -242,6 +265,21 @@ fn distance(one: &str, other: &str) -> usize {
         }
     }
     row[other.len()]
+}
+
+fn parse_rows(text: &str) -> Result<Rows, String> {
+    let mut rows: Vec<Range<usize>> = Vec::new();
+    for part in text.split(',') {
+        let range = part
+            .split_once("..")
+            .and_then(|(start, end)| Some(Range { start: start.trim().parse().ok()?, end: end.trim().parse().ok()? }));
+        match range.filter(|it| it.start < it.end) {
+            Some(range) if rows.last().is_none_or(|last| last.end <= range.start) => rows.push(range),
+            Some(_) => return Err(format!("`{part}` starts before the end of the range before it")),
+            None => return Err(format!("`{part}` is not a range of rows: 0..100 are the first hundred")),
+        }
+    }
+    Ok(Rows(rows))
 }
 
 fn parse_row_groups(text: &str) -> Result<RowGroups, String> {

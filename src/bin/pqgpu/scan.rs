@@ -12,7 +12,7 @@ use parquet_gpu::{Error, ReadOptions, Result, ScanReport};
 use serde_json::{Value, json};
 
 use crate::Status;
-use crate::args::Scan;
+use crate::args::{Scan, Selected};
 use crate::{names, report};
 
 /// What one file came to.
@@ -62,14 +62,16 @@ fn scan(args: &Scan, name: &str, device: &Device, options: &ReadOptions, bar: &P
     let runs = args.repeat.map_or(1, |timed| timed.max(1) + 1);
     let mut last = None;
     for run in 0..runs {
-        let (builder, projection, row_groups) =
-            args.selection.builder(source.clone(), device.clone(), options.clone())?;
+        let (builder, selected) = args.selection.builder(source.clone(), device.clone(), options.clone())?;
         let footer = builder.footer().clone();
         let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
         bar.set_length(rows);
         bar.set_position(0);
         let mut verifier = match args.verify && run == 0 {
-            true => Some(Verifier::new(source.clone(), &footer, &projection, row_groups)?),
+            true => {
+                let Selected { projection, row_groups, rows } = selected;
+                Some(Verifier::new(source.clone(), &footer, &projection, row_groups, rows.as_ref())?)
+            }
             false => None,
         };
         let mut difference = None;
