@@ -18,7 +18,9 @@ mod emulated {
     pub fn build() {
         println!("cargo:rerun-if-changed={KERNELS}");
         println!("cargo:rerun-if-env-changed=PARQUET_GPU_SANITIZE");
-        let sanitize = env::var("PARQUET_GPU_SANITIZE").is_ok_and(|it| it == "1");
+        let asked = env::var("PARQUET_GPU_SANITIZE").unwrap_or_default();
+        let fuzz = asked == "fuzz";
+        let sanitize = asked == "1" || fuzz;
 
         let mut sources: Vec<PathBuf> = fs::read_dir(KERNELS)
             .expect("the kernels are in the package")
@@ -63,6 +65,10 @@ mod emulated {
                 .flag("-fsanitize-sections=simt_shared");
             println!("cargo:rustc-link-lib=dylib=asan");
             println!("cargo:rustc-link-lib=dylib=ubsan");
+        }
+        if fuzz {
+            // A call at each edge, which `fuzz/` counts, and one at each comparison, which libFuzzer learns from.
+            build.flag("-fsanitize-coverage=trace-pc,trace-cmp");
         }
         build.compile("parquet_gpu_kernels");
     }

@@ -15,7 +15,7 @@ use crate::generate::{Random, array};
 use crate::generated::encode;
 use crate::repage::{self, repage};
 use crate::shapes::{Shape, Values, column};
-use crate::{Cut, Subject, Tally};
+use crate::{Cut, Subject};
 
 /// Columns of one length, all optional.
 fn batch(columns: Vec<ArrayRef>) -> RecordBatch {

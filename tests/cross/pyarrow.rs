@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use parquet::file::metadata::ParquetMetaDataReader;
 use rayon::prelude::*;
 
-use crate::{Cut, Subject, Tally};
+use crate::{Cut, Subject};
 
 fn files() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/pyarrow");
