@@ -2,7 +2,8 @@
 //! `$PARQUET_GPU_NVRTC_LIBRARY` (`.ci/nvrtc-wheel` fetches one) or from where the library itself looks.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use parquet_gpu::Error;
 use parquet_gpu::kernels::{HEADERS, Kernel};
@@ -32,10 +33,14 @@ fn modules() -> Vec<Kernel> {
     Kernel::ALL.iter().copied().filter(|it| seen.insert(it.module())).collect()
 }
 
+/// What each kernel took when the list was made with `PARQUET_GPU_BLESS=1`: registers, and local memory and spills where
+/// it has any. A kernel may not take more local memory than is listed, and none where it is not listed.
+const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels.tsv");
+
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     let Some(nvrtc) = nvrtc() else { return };
-    let mut reports = BTreeSet::new();
+    let mut usage: BTreeMap<(String, u32), Usage> = BTreeMap::new();
     for module in modules() {
         let name = format!("{}.cu", module.module());
         for &architecture in ARCHITECTURES {
@@ -43,25 +48,83 @@ fn every_kernel_compiles_for_every_architecture() {
                 .compile(&name, module.source(), HEADERS, Target::Cubin(architecture), &["--ptxas-options=-v"])
                 .unwrap();
             let exported = elf_functions(&compiled.image);
-            let usage = usages(&compiled.log);
+            let mut usages = usages(&compiled.log);
             for kernel in Kernel::ALL.iter().filter(|it| it.module() == module.module()) {
                 assert!(exported.contains(kernel.symbol()), "{name} does not export {}", kernel.symbol());
-                let usage = usage
-                    .iter()
-                    .find(|it| it.symbol == kernel.symbol())
-                    .unwrap_or_else(|| panic!("ptxas says nothing of {}: {}", kernel.symbol(), compiled.log));
-                let Usage { registers, spills, stack, shared, .. } = usage;
-                reports.insert(format!(
-                    "{:24} sm_{architecture:<4} {registers:3} registers {spills:4} spilled bytes {stack:5} stack {shared:6} shared",
-                    kernel.symbol()
-                ));
-                assert_eq!(*spills, 0, "{} spills on sm_{architecture}", kernel.symbol());
+                let at = usages.iter().position(|it| it.symbol == kernel.symbol());
+                let at = at.unwrap_or_else(|| panic!("ptxas says nothing of {}: {}", kernel.symbol(), compiled.log));
+                usage.insert((kernel.symbol().into(), architecture), usages.swap_remove(at));
             }
             let warnings: Vec<_> = compiled.log.lines().filter(|it| it.contains("warning")).collect();
             assert!(warnings.is_empty(), "{name} for sm_{architecture}: {warnings:#?}");
         }
     }
-    reports.iter().for_each(|it| println!("{it}"));
+    let table = table(&usage);
+    println!("{}", table.replace('\t', "  "));
+    if std::env::var("PARQUET_GPU_BLESS").is_ok_and(|it| it == "1") {
+        std::fs::write(LIST, table.lines().map(|it| it.replace(" ", "") + "\n").collect::<String>()).unwrap();
+        return;
+    }
+    let listed = listed(&std::fs::read_to_string(LIST).unwrap());
+    let more = usage.iter().filter(|(key, it)| {
+        let limit = listed.get(key).copied().unwrap_or_default();
+        it.stack > limit.stack || it.spills > limit.spills
+    });
+    let more: Vec<String> =
+        more.map(|((kernel, architecture), it)| format!("{kernel} on sm_{architecture}: {it}")).collect();
+    assert!(more.is_empty(), "more local memory than tests/kernels.tsv lists:\n{}", more.join("\n"));
+}
+
+#[test]
+fn the_list_limits_local_memory() {
+    let usage = Usage { symbol: "k".into(), registers: 30, stack: 16, spills: 8, shared: 4 };
+    let table = table(&BTreeMap::from([(("k".to_string(), 80), usage)]));
+    let listed = listed(&table.replace(' ', ""));
+    assert_eq!(listed[&("k".to_string(), 80)], Limit { stack: 16, spills: 8 });
+    assert!(!listed.contains_key(&("k".to_string(), 90)));
+}
+
+/// A line a kernel, a cell a GPU, padded to columns.
+fn table(usage: &BTreeMap<(String, u32), Usage>) -> String {
+    let kernels: BTreeSet<&String> = usage.keys().map(|it| &it.0).collect();
+    let mut table = format!("{:26}", "registers+local+spilled");
+    for architecture in ARCHITECTURES {
+        table += &format!("\t{:9}", format!("sm_{architecture}"));
+    }
+    table += "\tshared\n";
+    for kernel in kernels {
+        table += &format!("{kernel:26}");
+        let mut shared = 0;
+        for &architecture in ARCHITECTURES {
+            let cell = usage.get(&(kernel.clone(), architecture));
+            shared = shared.max(cell.map_or(0, |it| it.shared));
+            table += &format!("\t{:9}", cell.map_or(String::new(), Usage::to_string));
+        }
+        table += &format!("\t{shared}\n");
+    }
+    table
+}
+
+/// Bytes of a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Limit {
+    stack: u32,
+    spills: u32,
+}
+
+/// The list by kernel and architecture.
+fn listed(text: &str) -> BTreeMap<(String, u32), Limit> {
+    let mut listed = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let mut cells = line.split('\t');
+        let kernel = cells.next().unwrap();
+        for (&architecture, cell) in ARCHITECTURES.iter().zip(cells).filter(|it| !it.1.is_empty()) {
+            let mut numbers = cell.split('+').skip(1).map(|it| it.parse().unwrap());
+            let limit = Limit { stack: numbers.next().unwrap_or(0), spills: numbers.next().unwrap_or(0) };
+            listed.insert((kernel.to_string(), architecture), limit);
+        }
+    }
+    listed
 }
 
 #[test]
@@ -126,6 +189,17 @@ struct Usage {
     spills: u32,
     stack: u32,
     shared: u32,
+}
+
+impl fmt::Display for Usage {
+    /// Registers, local bytes, spilled bytes; what is 0 at the end is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.stack, self.spills) {
+            (0, 0) => write!(f, "{}", self.registers),
+            (stack, 0) => write!(f, "{}+{stack}", self.registers),
+            (stack, spills) => write!(f, "{}+{stack}+{spills}", self.registers),
+        }
+    }
 }
 
 /// Reads the lines that `--ptxas-options=-v` adds to the log.
