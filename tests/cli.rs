@@ -105,6 +105,7 @@ fn scan_as_json_has_every_key() {
         "row_groups",
         "columns",
         "columns_on_cpu",
+        "decompressed_on_cpu",
         "file_bytes",
         "page_bytes",
         "arrow_bytes",

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use parquet::arrow::ProjectionMask;
+use parquet::basic::Compression;
 use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
 use parquet_gpu::plan::{self, Context, EDGE, Route, ScanPlan, Selection};
@@ -16,7 +17,8 @@ fn footer(path: &Path) -> Footer {
 
 fn context(gpu: bool) -> Context<'static> {
     let (codecs, encodings) = (decompress::GPU_CODECS, decode::GPU_ENCODINGS);
-    Context { local: true, gpu, codecs, encodings, memory: 1 << 30 }
+    static HOST: LazyLock<Vec<Compression>> = LazyLock::new(decompress::host::codecs);
+    Context { local: true, gpu, codecs, host_codecs: &HOST, encodings, memory: 1 << 30 }
 }
 
 fn plan(footer: &Footer, options: &ReadOptions, context: &Context<'_>) -> ScanPlan {
@@ -180,6 +182,13 @@ fn check(footer: &Footer, plan: &ScanPlan, options: &ReadOptions, memory: u64) {
                 }
             }
         }
+        // Those that the CPU decompresses are read into host memory, and have places of their own besides.
+        for chunk in batch.chunks.iter().filter(|it| it.host_codec.is_some()) {
+            let offset = chunk.slab_offset.unwrap();
+            let end = offset + (chunk.bytes.end - chunk.bytes.start);
+            assert!(chunk.on_cpu.is_none() && end <= batch.slab_bytes);
+            placed.push((offset, end));
+        }
         placed.sort_unstable();
         assert!(placed.windows(2).all(|it| it[0].1 <= it[1].0), "{placed:?}");
 
@@ -190,7 +199,7 @@ fn check(footer: &Footer, plan: &ScanPlan, options: &ReadOptions, memory: u64) {
                 .ranges
                 .iter()
                 .filter(|it| it.bytes.start <= chunk.bytes.start && chunk.bytes.end <= it.bytes.end)
-                .filter(|it| it.slab_offset.is_some() == chunk.slab_offset.is_some())
+                .filter(|it| it.slab_offset.is_some() == (chunk.slab_offset.is_some() && chunk.host_codec.is_none()))
                 .collect();
             let [range] = holders[..] else { panic!("{} ranges hold a chunk", holders.len()) };
             if let (Some(range_at), Some(chunk_at)) = (range.slab_offset, chunk.slab_offset) {

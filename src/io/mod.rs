@@ -11,7 +11,7 @@ pub mod host;
 pub mod ledger;
 #[cfg(feature = "object-store")]
 mod object;
-mod pool;
+pub(crate) mod pool;
 mod posix;
 #[cfg(feature = "object-store")]
 mod redact;

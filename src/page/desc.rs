@@ -50,6 +50,8 @@ pub struct PageTable {
     /// The first page of each chunk, and after the last chunk the number of pages.
     first: Vec<usize>,
     headers: Vec<abi::PageHeader>,
+    /// Where the plain body of a page lies that was decompressed elsewhere, by page; 0, or nothing at all: as stored.
+    plain: Vec<u64>,
 }
 
 impl PageTable {
@@ -57,7 +59,7 @@ impl PageTable {
     pub fn new(chunks: Vec<ChunkInput>, first: Vec<usize>, headers: Vec<abi::PageHeader>) -> Self {
         debug_assert_eq!(first.len(), chunks.len() + 1);
         debug_assert_eq!(first.last(), Some(&headers.len()));
-        Self { chunks, first, headers }
+        Self { chunks, first, headers, plain: Vec::new() }
     }
 
     /// The table of some of the chunks, by index, in the order given.
@@ -66,9 +68,25 @@ impl PageTable {
         for &chunk in chunks {
             table.chunks.push(self.chunks[chunk].clone());
             table.headers.extend_from_slice(self.headers(chunk));
+            table.plain.extend(self.pages(chunk).filter_map(|page| self.plain.get(page)));
             table.first.push(table.headers.len());
         }
         table
+    }
+
+    /// Enters that all pages of a chunk are plain now: those of `bodies`, by page, at these device addresses with as many
+    /// bytes as their headers state, the others where and as they are stored. From then on the chunk is one that was
+    /// never compressed.
+    pub fn set_plain(&mut self, chunk: usize, bodies: impl IntoIterator<Item = (usize, u64)>) {
+        self.chunks[chunk].codec = Compression::UNCOMPRESSED;
+        self.plain.resize(self.headers.len(), 0);
+        for (page, address) in bodies {
+            debug_assert!(self.pages(chunk).contains(&page));
+            let header = &mut self.headers[page];
+            header.compressed_bytes = header.uncompressed_bytes;
+            header.is_compressed = 0;
+            self.plain[page] = address;
+        }
     }
 
     /// The chunks, in the order in which they were given.
@@ -133,7 +151,10 @@ impl PageTable {
                 dictionary = abi::NONE;
             }
             for (page, header) in self.pages(index).zip(self.headers(index)) {
-                let source = chunk.address + header.body_offset;
+                let source = match self.plain.get(page) {
+                    None | Some(0) => chunk.address + header.body_offset,
+                    Some(address) => *address,
+                };
                 let is_dictionary = header.kind == abi::page_kind::DICTIONARY;
                 pages.push(abi::Page {
                     source,

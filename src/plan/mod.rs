@@ -31,6 +31,8 @@ pub struct Context<'a> {
     pub gpu: bool,
     /// Codecs that kernels decompress.
     pub codecs: &'a [Compression],
+    /// Codecs that the CPU decompresses for kernels, where they are not among `codecs`.
+    pub host_codecs: &'a [Compression],
     /// Encodings that kernels decode.
     pub encodings: &'a [Encoding],
     /// Device memory that one batch may hold, in bytes.
@@ -117,6 +119,9 @@ pub struct ChunkPlan {
     pub pages: Option<PageSpan>,
     /// Where it lands in the slab; `None`: in host memory, for arrow-rs.
     pub slab_offset: Option<u64>,
+    /// The codec by which the CPU decompresses its pages for the kernels. It is read into host memory and copied to
+    /// its place in the slab.
+    pub host_codec: Option<Compression>,
     /// Why arrow-rs decodes it, when it does.
     pub on_cpu: Option<String>,
 }
@@ -193,7 +198,11 @@ impl ScanPlan {
                         _ => None,
                     };
                     let (row_group, group) = (*index, placed.len());
-                    let chunk = ChunkPlan { row_group, group, leaf, bytes, pages: None, slab_offset: None, on_cpu };
+                    let codec = metadata.row_group(row_group).column(leaf).compression();
+                    let host_codec =
+                        (context.gpu && on_cpu.is_none() && !is_among(codec, context.codecs)).then_some(codec);
+                    let (pages, slab_offset) = (None, None);
+                    let chunk = ChunkPlan { row_group, group, leaf, bytes, pages, slab_offset, host_codec, on_cpu };
                     match parts {
                         None => chunks.push(chunk),
                         Some(parts) => chunks.extend(parts.into_iter().map(|(bytes, pages)| ChunkPlan {
@@ -257,8 +266,8 @@ fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Con
         };
         let chunks = || row_groups.iter().map(|group| footer.metadata().row_group(*group).column(index));
         let by_codec = || {
-            let codec =
-                chunks().map(|it| it.compression()).find(|codec| !context.codecs.iter().any(|it| same(it, codec)))?;
+            let is_known = |codec| is_among(codec, context.codecs) || is_among(codec, context.host_codecs);
+            let codec = chunks().map(|it| it.compression()).find(|codec| !is_known(*codec))?;
             Some(format!("no kernel for {}", codec_name(codec)))
         };
         let by_encoding = || {
@@ -272,9 +281,9 @@ fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Con
     on_cpu
 }
 
-/// Whether two codecs are the same; their levels matter to writers alone.
-fn same(one: &Compression, other: &Compression) -> bool {
-    std::mem::discriminant(one) == std::mem::discriminant(other)
+/// Whether a codec is among others; its level matters to writers alone.
+pub(crate) fn is_among(codec: Compression, codecs: &[Compression]) -> bool {
+    codecs.iter().any(|it| std::mem::discriminant(it) == std::mem::discriminant(&codec))
 }
 
 /// The name of a codec, without its level.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::route::{self, Destination};
-use super::{ChunkPlan, Context, RangePlan, Route};
+use super::{ChunkPlan, Context, RangePlan, Route, codec_name};
 use crate::options::IoOptions;
 
 /// The edges to which direct ranges are widened: a page and a sector of every file system that cuFile supports. A
@@ -53,7 +53,10 @@ pub(super) fn plan(
         .map(|want| {
             let range = place(&want, file_bytes, &mut cursor, options, context);
             for &at in &want.chunks {
-                chunks[at].slab_offset = range.slab_offset.map(|it| it + (chunks[at].bytes.start - range.read.start));
+                chunks[at].slab_offset = match &want.destination {
+                    Destination::CpuDecompress(_) => Some(beside(&chunks[at], &mut cursor)),
+                    _ => range.slab_offset.map(|it| it + (chunks[at].bytes.start - range.read.start)),
+                };
             }
             range
         })
@@ -63,6 +66,13 @@ pub(super) fn plan(
     }
     ranges.sort_by_key(|range| range.bytes.start);
     (ranges, cursor)
+}
+
+/// A place in the slab for a chunk that is read into host memory and copied.
+fn beside(chunk: &ChunkPlan, cursor: &mut u64) -> u64 {
+    let offset = cursor.next_multiple_of(SMALL_EDGE);
+    *cursor = offset + (chunk.bytes.end - chunk.bytes.start);
+    offset
 }
 
 /// Plans to read a whole file.
@@ -76,7 +86,10 @@ fn destination(chunk: &ChunkPlan, context: &Context<'_>) -> Destination {
     match &chunk.on_cpu {
         _ if !context.gpu => Destination::Host,
         Some(reason) => Destination::CpuDecode(reason.clone()),
-        None => Destination::Slab,
+        None => match chunk.host_codec {
+            Some(codec) => Destination::CpuDecompress(codec_name(codec)),
+            None => Destination::Slab,
+        },
     }
 }
 

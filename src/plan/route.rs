@@ -30,6 +30,8 @@ pub enum RouteReason {
     CpuDevice,
     /// arrow-rs decodes these bytes, for the reason given.
     CpuDecode(String),
+    /// The CPU decompresses these bytes with the codec named, and kernels decode them.
+    CpuDecompress(String),
     /// cuFile refused, with its error.
     CuFileRefused(String),
 }
@@ -43,6 +45,7 @@ impl fmt::Display for RouteReason {
             Self::CompatOn => f.write_str("compat mode is on"),
             Self::CpuDevice => f.write_str("arrays stay in host memory"),
             Self::CpuDecode(reason) => write!(f, "decoded on the CPU: {reason}"),
+            Self::CpuDecompress(codec) => write!(f, "decompressed on the CPU: {codec}"),
             Self::CuFileRefused(reason) => write!(f, "cuFile refused: {reason}"),
         }
     }
@@ -55,6 +58,9 @@ pub(super) enum Destination {
     Slab,
     /// Into host memory, because arrow-rs decodes them on the way to a device, for the reason given.
     CpuDecode(String),
+    /// Into host memory, because the CPU decompresses them with the codec named; from there also into the slab, where
+    /// kernels read the page headers.
+    CpuDecompress(String),
     /// Into host memory, because the arrays stay there.
     Host,
 }
@@ -69,6 +75,7 @@ pub(super) fn choose(
     let reason = match destination {
         Destination::Host => RouteReason::CpuDevice,
         Destination::CpuDecode(reason) => RouteReason::CpuDecode(reason.clone()),
+        Destination::CpuDecompress(codec) => RouteReason::CpuDecompress(codec.clone()),
         Destination::Slab if !context.local => RouteReason::RemoteSource,
         Destination::Slab if options.compat_mode == CompatMode::On => RouteReason::CompatOn,
         Destination::Slab if bytes < options.gds_threshold => RouteReason::BelowThreshold,

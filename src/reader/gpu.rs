@@ -7,13 +7,15 @@ use std::ops::Range;
 use arrow::array::ArrayData;
 use arrow::datatypes::DataType;
 use parquet::arrow::ProjectionMask;
+use parquet::file::reader::ChunkReader;
 use rayon::prelude::*;
 
 use super::Scan;
 use crate::batch::{DeviceArray, DeviceBatch};
 use crate::cpu;
 use crate::decode::{self, SelectedRows};
-use crate::device::{DeviceBuffer, Gpu, Stream};
+use crate::decompress::host::HostDecompressor;
+use crate::device::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Field, Leaf};
 use crate::io::fetch::Fetcher;
@@ -28,12 +30,17 @@ pub(super) struct Engine {
     stream: Stream,
     /// Kept between batches: cuFile registers it once.
     slab: Option<DeviceBuffer>,
+    /// On their way to the slab until the stream has been waited for.
+    stored: Option<PinnedBuffer>,
+    decompressor: HostDecompressor,
 }
 
 /// A batch, and which of its columns arrow-rs decoded.
 pub(super) struct Read {
     pub(super) batch: DeviceBatch,
     pub(super) columns_on_cpu: BTreeMap<String, String>,
+    /// Chunks that the CPU decompressed for kernels, by codec.
+    pub(super) decompressed_on_cpu: BTreeMap<String, usize>,
 }
 
 /// What arrow-rs decodes of a batch.
@@ -53,7 +60,7 @@ impl OnCpu {
 impl Engine {
     pub(super) fn new(gpu: Gpu) -> Result<Self> {
         let stream = gpu.new_stream()?;
-        Ok(Self { gpu, stream, slab: None })
+        Ok(Self { gpu, stream, slab: None, stored: None, decompressor: HostDecompressor::default() })
     }
 
     pub(super) fn read(&mut self, scan: &Scan, batch: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
@@ -62,6 +69,7 @@ impl Engine {
             // Work that was queued before the failure still uses the slab. Its own failure is not the first.
             let _ = self.stream.synchronize();
         }
+        self.stored = None; // the stream has been waited for
         read
     }
 
@@ -77,8 +85,10 @@ impl Engine {
         }
 
         let chunks: Vec<&ChunkPlan> = batch.chunks.iter().filter(|chunk| chunk.slab_offset.is_some()).collect();
+        self.upload(&chunks, &on_cpu.bytes)?;
         let table = page::header::parse(&self.stream, &self.inputs(scan, batch, &chunks))?;
-        let (table, chunks) = self.divert(scan, batch, table, chunks, &mut on_cpu, fetcher)?;
+        let (mut table, chunks) = self.divert(scan, batch, table, chunks, &mut on_cpu, fetcher)?;
+        let (_plain, decompressed_on_cpu) = self.decompress(scan, &mut table, &chunks, &on_cpu.bytes)?;
         let leaves: BTreeSet<usize> = chunks.iter().map(|chunk| chunk.leaf).collect();
         let leaves: Vec<_> = leaves.into_iter().map(|leaf| &scan.footer.leaves[leaf]).collect();
         let columns: Vec<usize> =
@@ -96,7 +106,8 @@ impl Engine {
 
         // arrow-rs decodes while kernels do.
         let (on_gpu, from_cpu) = rayon::join(
-            // SAFETY: the chunks lie in the slab, which `self` keeps, and `fetch` ordered their bytes before the stream.
+            // SAFETY: the chunks lie in the slab, which `self` keeps, and `fetch` ordered their bytes before the stream;
+            // what the CPU decompressed lies in `_plain`.
             || unsafe { decode::decode_batch(&self.stream, &request) },
             || decode_on_cpu(scan, batch, &on_cpu),
         );
@@ -121,7 +132,54 @@ impl Engine {
                 .map_err(|_| Error::corrupt(Place::default(), format!("{} rows in one batch", batch.rows)))?,
         };
         let done = DeviceBatch { schema: scan.schema.clone(), rows, columns, stream: Some(self.stream.clone()) };
-        Ok(Read { batch: done, columns_on_cpu })
+        Ok(Read { batch: done, columns_on_cpu, decompressed_on_cpu })
+    }
+
+    /// Copies the chunks that the CPU decompresses from host memory to their places in the slab, for the kernel that reads
+    /// page headers.
+    fn upload(&mut self, chunks: &[&ChunkPlan], bytes: &HostBytes) -> Result<()> {
+        let Some(slab) = &self.slab else { return Ok(()) };
+        let of = |chunk: &&&ChunkPlan| chunk.host_codec.is_some() && !chunk.bytes.is_empty();
+        let chunks: Vec<_> = chunks.iter().filter(of).collect();
+        let length = |chunk: &ChunkPlan| (chunk.bytes.end - chunk.bytes.start) as usize; // they are in memory
+        let mut pinned = self.gpu.alloc_pinned(chunks.iter().map(|it| length(it)).sum())?;
+        let mut rest = &mut pinned[..];
+        for chunk in &chunks {
+            let (target, after) = std::mem::take(&mut rest).split_at_mut(length(chunk));
+            let stored = bytes.get_bytes(chunk.bytes.start, target.len());
+            target.copy_from_slice(&stored.map_err(|it| Error::from_parquet(Place::default(), it))?);
+            rest = after;
+        }
+        let pinned = self.stored.insert(pinned);
+        let mut at = 0;
+        for chunk in &chunks {
+            let source = &pinned[at..][..length(chunk)];
+            at += source.len();
+            // SAFETY: the memory is kept until the stream has been waited for.
+            unsafe { self.stream.copy_to_device(slab, chunk.slab_offset.unwrap_or(0), source)? };
+        }
+        Ok(())
+    }
+
+    /// Has the CPU decompress what no kernel does, and enters the plain bodies in the table. They live as long as the
+    /// buffer returned; beside it, how many chunks of which codec they are.
+    fn decompress(
+        &mut self,
+        scan: &Scan,
+        table: &mut PageTable,
+        chunks: &[&ChunkPlan],
+        bytes: &HostBytes,
+    ) -> Result<(DeviceBuffer, BTreeMap<String, usize>)> {
+        let mut codecs: BTreeMap<String, usize> = BTreeMap::new();
+        let mut sources = Vec::new();
+        for (at, chunk) in chunks.iter().enumerate() {
+            if let Some(codec) = chunk.host_codec {
+                sources.push((at, scan.footer.metadata().row_group(chunk.row_group).column(chunk.leaf)));
+                *codecs.entry(plan::codec_name(codec)).or_default() += usize::from(chunk.is_first_part());
+            }
+        }
+        let plain = self.decompressor.run(&self.stream, table, &sources, bytes)?;
+        Ok((plain, codecs))
     }
 
     fn reserve_slab(&mut self, bytes: u64, fetcher: &mut Fetcher) -> Result<()> {

@@ -101,10 +101,12 @@ impl GpuReaderBuilder {
     }
 
     fn plan_within(&self, memory: u64) -> Result<ScanPlan> {
+        let host_codecs = decompress::host::codecs();
         let context = Context {
             local: self.source.file().is_some(),
             gpu: matches!(self.device, Device::Gpu(_)),
             codecs: decompress::GPU_CODECS,
+            host_codecs: &host_codecs,
             encodings: decode::GPU_ENCODINGS,
             memory,
         };
@@ -199,6 +201,9 @@ impl GpuReader {
             Some(engine) => {
                 let read = engine.read(&self.scan, plan, &mut self.fetcher)?;
                 self.report.columns_on_cpu.extend(read.columns_on_cpu);
+                for (codec, chunks) in read.decompressed_on_cpu {
+                    *self.report.decompressed_on_cpu.entry(codec).or_default() += chunks;
+                }
                 self.queue.push_back(read.batch);
             }
             None => self.queue.extend(host::read(&self.scan, plan, &mut self.fetcher)?),
@@ -240,6 +245,8 @@ pub struct ScanReport {
     pub columns: usize,
     /// Leaf columns that arrow-rs decoded in place of a kernel, in any batch, with the reason.
     pub columns_on_cpu: BTreeMap<String, String>,
+    /// Column chunks whose pages the CPU decompressed and kernels decoded, by codec.
+    pub decompressed_on_cpu: BTreeMap<String, usize>,
     /// Bytes of the column chunks as stored.
     pub file_bytes: u64,
     /// Bytes of their pages uncompressed, as the footer states.

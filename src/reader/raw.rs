@@ -41,6 +41,7 @@ impl RawReader {
             local: source.file().is_some(),
             gpu: gpu.is_some(),
             codecs: &[],
+            host_codecs: &[],
             encodings: &[],
             memory: gpu.as_ref().map_or(u64::MAX, |gpu: &Gpu| gpu.budget().limit()),
         };

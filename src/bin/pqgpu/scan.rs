@@ -135,6 +135,7 @@ fn object(args: &Scan, name: &str, device: &Device, scanned: &Scanned, unmet: Op
         "columns": it.columns,
         "columns_on_cpu": it.columns_on_cpu.len(),
         "cpu_reasons": report::by_reason(&it.columns_on_cpu),
+        "decompressed_on_cpu": it.decompressed_on_cpu,
         "file_bytes": it.file_bytes,
         "page_bytes": it.page_bytes,
         "arrow_bytes": it.arrow_bytes,
@@ -179,6 +180,9 @@ fn print(name: &str, device: &Device, args: &Scan, scanned: &Scanned) {
     row("arrow", it.arrow_bytes);
     for (reason, count) in report::by_reason(&it.columns_on_cpu) {
         println!("{}", report::line(&format!("  columns on cpu: {count}, {reason}")));
+    }
+    for (codec, chunks) in &it.decompressed_on_cpu {
+        println!("{}", report::line(&format!("  chunks decompressed on cpu: {chunks}, {codec}")));
     }
     match (args.verify, difference) {
         (true, None) => println!("  verified: every value equals arrow-rs's"),
