@@ -7,12 +7,14 @@
 //!  zero ─► snappy ─► levels ─────────► dictionary ─► fixed ─► string refs ─► wait ─► zero ─► gather ─► utf8 ─► wait
 //!                    validity,         entries of   values   a reference    counts,         offsets,  only with strings
 //!                    counts            strings               a slot         sizes           bytes
+//!                                                                                   (or decimals)
 //!                    nested levels ─► wait ─► zero ─► shape
 //!                    slots by class   sizes           offsets of lists, validity: only with columns below lists or structs
 //! ```
 //!
 //! A column's values go to slots: of a flat column, its rows; below lists, the elements of the last one ([`Field`]).
 
+pub mod decimals;
 pub mod dictionary;
 pub mod fixed;
 pub mod levels;
@@ -35,7 +37,7 @@ use crate::decompress;
 use crate::device::staging::Staging;
 use crate::device::{DeviceBuffer, PinnedBuffer, Stream};
 use crate::error::{Error, Result};
-use crate::footer::{Field, Leaf, LeafDecode};
+use crate::footer::{Field, Leaf};
 use crate::kernels::abi::{self, FaultSlot, PageState, StringRef};
 use crate::page::PageTable;
 use nested::Shapes;
@@ -123,11 +125,11 @@ fn blocks(items: usize) -> Result<u32> {
 }
 
 /// Decompresses and decodes the pages of a batch into one array a field. Everything is done when it returns; it waits for
-/// the device once, once more when there are strings, and once more when there are columns below lists or structs.
+/// the device once, once more when there are byte arrays, and once more when there are columns below lists or structs.
 ///
 /// While it runs it holds, beside the arrays: plain bodies of the compressed pages, about 130 bytes a page for its
-/// descriptor, state and places in work lists, 16 bytes a slot of each string column and 16 bytes an entry of each string
-/// dictionary, and below lists and structs a byte for each level.
+/// descriptor, state and places in work lists, 16 bytes a slot of each column of byte arrays and 16 bytes an entry of each of
+/// their dictionaries, and below lists and structs a byte for each level.
 ///
 /// # Errors
 /// [`Error::Corrupt`] with row group, column, page and offset for the first page in the table that is malformed, and for
@@ -161,9 +163,16 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let node_slot = staging.push(&nodes);
     let zero_slot = zeros.stage(&mut staging);
     let selected_slot = request.selected.map(|it| (staging.push(it.words()), staging.push(&work.runs)));
-    let [compressed, flat, shaped, dictionaries, fixed, strings] =
-        [&placed.snappy, &work.flat, &work.shaped, &work.string_dictionaries, &work.fixed, &work.strings]
-            .map(|it| staging.push(it));
+    let [compressed, flat, shaped, dictionaries, fixed, byte_arrays, decimals] = [
+        &placed.snappy,
+        &work.flat,
+        &work.shaped,
+        &work.string_dictionaries,
+        &work.fixed,
+        &work.byte_arrays,
+        &work.decimals,
+    ]
+    .map(|it| staging.push(it));
     let staged = staging.upload(stream, "page table")?;
     let mut table = Table {
         pages: staged.address(page_slot),
@@ -200,12 +209,13 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
 
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;
     fixed::launch(stream, &table, staged.address(fixed), blocks(work.fixed.len())?)?;
-    strings::launch_refs(stream, &table, staged.address(strings), blocks(work.strings.len())?)?;
+    strings::launch_refs(stream, &table, staged.address(byte_arrays), blocks(work.byte_arrays.len())?)?;
     reports.read(stream, report_bytes)?;
     request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
     let states = reports.states();
 
     if !arrays.refs.is_empty() {
+        decimals::launch(stream, &table, staged.address(decimals), blocks(work.decimals.len())?)?;
         strings::gather(stream, request, &work, &states, &mut arrays.outputs, &mut columns, &table, || {
             reports.read(stream, Reports::STATES)
         })?;
@@ -230,7 +240,7 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
 struct Arrays {
     /// By column.
     outputs: Vec<Output>,
-    /// References to strings, of the columns of strings.
+    /// References to byte arrays, of the columns of such.
     refs: Vec<DeviceBuffer>,
     /// Ranks, where rows are selected.
     ranks: Vec<DeviceBuffer>,
@@ -264,9 +274,9 @@ impl Arrays {
                 column.ranks = ranks.address();
                 self.ranks.push(ranks);
             }
-            if matches!(leaf.decode, LeafDecode::Strings { .. }) {
+            if leaf.decode.is_byte_array() {
                 let bytes = column.rows.checked_mul(size_of::<StringRef>() as u64);
-                let refs = output::alloc(stream, bytes, "references to strings")?;
+                let refs = output::alloc(stream, bytes, "references to byte arrays")?;
                 column.refs = refs.address();
                 self.refs.push(refs);
             }

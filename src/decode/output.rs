@@ -67,6 +67,7 @@ impl Output {
                 let bytes = rows.checked_add(1).and_then(|it| it.checked_mul(width));
                 (bytes, if rows == 0 { Some(0) } else { bytes }, "offsets")
             }
+            LeafDecode::Levels => (Some(0), Some(0), "values"),
             _ if column.conversion == conversion::BOOL => (Some(rows.div_ceil(8)), Some(0), "values"),
             _ => (rows.checked_mul(width), rows.checked_mul(width), "values"),
         };
@@ -103,8 +104,12 @@ impl Output {
         Ok(address)
     }
 
-    /// The array. A validity buffer without nulls is dropped.
-    pub(super) fn into_array(self, data_type: DataType, rows: u64, nulls: u64) -> Result<DeviceArray> {
+    /// The array. A validity buffer without nulls is dropped. Arrow's type of nulls has no buffers at all, and as in
+    /// arrow-rs no null that such a buffer would tell.
+    pub(super) fn into_array(mut self, data_type: DataType, rows: u64, mut nulls: u64) -> Result<DeviceArray> {
+        if data_type == DataType::Null {
+            (self, nulls) = (Self::default(), 0);
+        }
         Ok(DeviceArray {
             data_type,
             len: count(rows)?,

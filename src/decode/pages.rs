@@ -3,7 +3,7 @@
 use parquet::basic::Type as PhysicalType;
 
 use super::nested::Shapes;
-use super::{Request, fixed};
+use super::{Request, decimals, fixed};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Leaf, LeafDecode};
 use crate::kernels::abi::{self, NONE, PageHeader, StringRef, column_flag, encoding, page_kind};
@@ -15,13 +15,16 @@ pub(super) struct Work {
     pub(super) pages: Vec<abi::Page>,
     /// Whether each column needs more than validity bits from its levels.
     pub(super) is_shaped: Vec<bool>,
-    /// Data pages that hold values: of flat columns, of shaped ones; and of both, of fixed-width values, of strings.
+    /// Data pages that hold values: of flat columns, of shaped ones; and of both, of fixed-width values, of byte arrays, which are
+    /// strings or decimals.
     pub(super) flat: Vec<u32>,
     pub(super) shaped: Vec<u32>,
     /// Where rows are selected: the shaped pages of each chunk.
     pub(super) runs: Vec<abi::PageRun>,
     pub(super) fixed: Vec<u32>,
+    pub(super) byte_arrays: Vec<u32>,
     pub(super) strings: Vec<u32>,
+    pub(super) decimals: Vec<u32>,
     pub(super) string_dictionaries: Vec<u32>,
     /// Bytes of the entries of string dictionaries.
     pub(super) entry_bytes: u64,
@@ -136,7 +139,7 @@ impl Work {
         page.stated_values = header.num_values;
         if header.kind == page_kind::DICTIONARY {
             match leaf.decode {
-                LeafDecode::Strings { .. } => {
+                LeafDecode::Strings { .. } | LeafDecode::Decimals { .. } => {
                     // An entry takes at least its length's four bytes, whatever the header claims.
                     let entries = header.num_values.min(page.body_bytes / 4);
                     page.entries = self.entry_bytes;
@@ -148,7 +151,7 @@ impl Work {
                         return corrupt("a dictionary page is too short for its values");
                     }
                 }
-                LeafDecode::Cpu(_) => {}
+                LeafDecode::Levels | LeafDecode::Cpu(_) => {}
             }
             return Ok(false);
         }
@@ -179,7 +182,12 @@ impl Work {
         }
         match leaf.decode {
             LeafDecode::Strings { .. } => self.strings.push(index as u32),
-            _ => self.fixed.push(index as u32),
+            LeafDecode::Decimals { .. } => self.decimals.push(index as u32),
+            LeafDecode::Fixed { .. } => self.fixed.push(index as u32),
+            LeafDecode::Levels | LeafDecode::Cpu(_) => {}
+        }
+        if leaf.decode.is_byte_array() {
+            self.byte_arrays.push(index as u32);
         }
         Ok(true)
     }
@@ -207,7 +215,8 @@ pub(super) fn column(leaf: &Leaf, rows: u64, selected: bool) -> abi::Column {
             column = abi::Column { conversion, factor, in_width, out_width, ..column };
         }
         LeafDecode::Strings { offset_width, .. } => column.out_width = offset_width,
-        LeafDecode::Cpu(_) => {}
+        LeafDecode::Decimals { out_width } => column.out_width = out_width,
+        LeafDecode::Levels | LeafDecode::Cpu(_) => {}
     }
     column
 }
@@ -219,6 +228,8 @@ fn not_decodable(leaf: &Leaf) -> Option<&'static str> {
         }
         LeafDecode::Strings { offset_width: 4, .. } | LeafDecode::Strings { offset_width: 8, view: false, .. } => None,
         LeafDecode::Strings { .. } => Some("this width of offsets"),
+        LeafDecode::Decimals { out_width } => (!decimals::is_sound(out_width)).then_some("this width of decimals"),
+        LeafDecode::Levels => None,
         LeafDecode::Cpu(reason) => Some(reason),
     }
 }

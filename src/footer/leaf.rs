@@ -58,8 +58,22 @@ pub enum LeafDecode {
         /// Whether the array is one of views; its offsets are of 4 bytes while it is made.
         view: bool,
     },
+    /// Decimals in byte arrays.
+    Decimals {
+        /// Bytes of an Arrow value.
+        out_width: u32,
+    },
+    /// Nothing but levels: the values have no bytes, or there are none.
+    Levels,
     /// By arrow-rs, on the CPU, for the reason given.
     Cpu(&'static str),
+}
+
+impl LeafDecode {
+    /// Whether the values are byte arrays, to which kernels make references first.
+    pub fn is_byte_array(&self) -> bool {
+        matches!(self, Self::Strings { .. } | Self::Decimals { .. })
+    }
 }
 
 /// Level bytes on the device hold no larger level.
@@ -114,7 +128,8 @@ fn decode_of(physical: PhysicalType, type_length: u32, stated_utf8: bool, data_t
     };
     match (physical, data_type) {
         (_, it) if !is_sound_decimal(it) => LeafDecode::Cpu("an invalid precision or scale"),
-        (_, D::Null) => LeafDecode::Cpu("columns of unknown type"),
+        // Whatever the physical type: arrow-rs takes the values, should there be any, for integers and drops them.
+        (_, D::Null) => LeafDecode::Levels,
         (_, D::Dictionary(..)) => LeafDecode::Cpu("Arrow dictionaries"),
         (_, D::RunEndEncoded(..)) => LeafDecode::Cpu("run-end encoded arrays"),
         (P::BOOLEAN, D::Boolean) => fixed(conversion::BOOL, 1, 0, 0),
@@ -148,9 +163,10 @@ fn decode_of(physical: PhysicalType, type_length: u32, stated_utf8: bool, data_t
         (P::BYTE_ARRAY, D::LargeBinary) => strings(8, stated_utf8),
         (P::BYTE_ARRAY, D::Utf8View) => views(true),
         (P::BYTE_ARRAY, D::BinaryView) => views(stated_utf8),
-        (P::BYTE_ARRAY, it) if it.is_decimal() => LeafDecode::Cpu("decimals in byte arrays"),
+        (P::BYTE_ARRAY, D::Decimal128(..)) => LeafDecode::Decimals { out_width: 16 },
+        (P::BYTE_ARRAY, D::Decimal256(..)) => LeafDecode::Decimals { out_width: 32 },
         (P::FIXED_LEN_BYTE_ARRAY, _) => match (type_length, data_type) {
-            (0, _) => LeafDecode::Cpu("values of no bytes"),
+            (0, D::FixedSizeBinary(0)) => LeafDecode::Levels,
             (1..=4, D::Decimal32(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 4),
             (1..=8, D::Decimal64(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 8),
             (1..=16, D::Decimal128(..)) => fixed(conversion::BIG_ENDIAN, 1, type_length, 16),

@@ -44,6 +44,7 @@ enum FaultKind : uint32_t {
     FAULT_UTF8 = 11,               // not UTF-8
     FAULT_REPETITION_LEVELS = 20,  // as FAULT_LEVELS, of repetition levels; or a chunk that does not start with a row
     FAULT_FIXED_SIZE_LIST = 21,    // a fixed-size list of another size
+    FAULT_DECIMAL_LENGTH = 30,     // a decimal has more bytes than its Arrow type
 };
 
 // The first fault of a batch, by page and then by offset, as one word that kernels lower with atomicMin:
@@ -178,7 +179,7 @@ struct Node {
 struct Column {
     uint64_t values;    // fixed width: values; strings: views, where they are asked for
     uint64_t validity;  // 32-bit words, zeroed before the level kernel; 0 for required columns
-    uint64_t refs;      // strings: a StringRef a row
+    uint64_t refs;      // byte arrays: a StringRef a row
     uint64_t ranks;     // of a scan that selects rows: for each slot that is not null, which of the page's values it has; else 0
     uint64_t offsets;   // strings: rows + 1 offsets
     uint64_t data;      // strings: bytes
@@ -222,6 +223,7 @@ struct SlotCountsArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64
 struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct ByteDecimalsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: for each item, where the page's strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };

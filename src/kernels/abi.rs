@@ -77,6 +77,7 @@ structs! {
     ShapeArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, bases: u64, first_bases: u64, fault: u64, count: u64 }
     DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    ByteDecimalsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
     StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, count: u64 }
@@ -94,7 +95,7 @@ kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
     NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
     SlotCountsArgs => SlotCounts,
-    DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs,
+    DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, ByteDecimalsArgs => ByteDecimals,
     StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
 
@@ -127,7 +128,7 @@ constants! {
     fault: u32, "FAULT_" {
         NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,
         DECOMPRESSED_LENGTH = 5, LEVELS = 6, VALUES_TRUNCATED = 7, DICTIONARY_INDEX = 8, RLE = 9, STRING_LENGTH = 10,
-        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21,
+        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21, DECIMAL_LENGTH = 30,
     }
 }
 
@@ -146,6 +147,7 @@ pub fn fault_message(kind: u32) -> &'static str {
         fault::STRING_LENGTH => "a string runs past its page",
         fault::REPETITION_LEVELS => "malformed repetition levels",
         fault::FIXED_SIZE_LIST => "a fixed-size list has another size",
+        fault::DECIMAL_LENGTH => "a decimal has more bytes than its Arrow type",
         fault::UTF8 => "a string is not UTF-8",
         _ => "unknown fault",
     }

@@ -81,6 +81,8 @@ kernels! {
     Fixed = pqgpu_fixed in "fixed", 128 threads;
     /// References to each row's string, and bytes a page, a block a page.
     StringRefs = pqgpu_string_refs in "strings", 128 threads;
+    /// Decimals from references, a block a page.
+    ByteDecimals = pqgpu_byte_decimals in "decimals", 128 threads;
     /// Offsets and bytes from references, a block a page.
     StringGather = pqgpu_string_gather in "strings", 128 threads;
     /// Views of gathered strings, a block a page.

@@ -99,7 +99,8 @@ pub(super) fn cost(
                 add(rows.saturating_mul(u64::from(offset_width) + STRING_REF + view));
                 add(text);
             }
-            LeafDecode::Cpu(_) => (),
+            LeafDecode::Decimals { out_width } => add(rows.saturating_mul(u64::from(out_width) + STRING_REF)),
+            LeafDecode::Levels | LeafDecode::Cpu(_) => (),
         }
     }
     cost
