@@ -1,5 +1,7 @@
 //! Decoding by arrow-rs: the CPU device, the columns that no kernel decodes yet, and the reference of `--verify`.
 
+mod counts;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,6 +34,12 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
     selected: Option<&RowSelection>,
     bytes: &R,
 ) -> Result<Vec<RecordBatch>> {
+    let group = footer.metadata().row_group(row_group);
+    for leaf in footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)) {
+        let rows = usize::try_from(group.num_rows()).unwrap_or(0); // the page reader goes by pages
+        guard::catch(|| counts::check(group.column(leaf.index), rows, bytes.clone()))
+            .map_err(|error| Error::from_parquet(Place::chunk(row_group, &leaf.path), error))?;
+    }
     decode_from(footer, projection, row_group, selected, bytes.clone()).map_err(|error| {
         // arrow-rs does not say which column failed, so find the first that fails alone.
         let failing = footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)).find_map(|leaf| {

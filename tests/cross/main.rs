@@ -8,6 +8,7 @@ mod cases;
 #[path = "../devices/mod.rs"]
 mod devices;
 mod fixed;
+mod found;
 #[path = "../generate/mod.rs"]
 mod generate;
 mod generated;
@@ -19,6 +20,7 @@ mod shapes;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
@@ -194,6 +196,13 @@ fn assert_same(name: &str, ours: &RecordBatch, theirs: &RecordBatch) {
         assert!(one.to_data() == other.to_data(), "{name}: column {} differs", ours.schema().field(at).name());
         one.to_data().validate_full().unwrap_or_else(|error| panic!("{name}: {error}"));
     }
+}
+
+/// The repository: where it was built, or above the test when `.ci/gpu-tests` carried it to another machine.
+fn root() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let is_root = |it: &&Path| it.join("testdata/make.rs").exists();
+    [Path::new(env!("CARGO_MANIFEST_DIR"))].into_iter().chain(test.ancestors()).find(is_root).unwrap().to_path_buf()
 }
 
 /// The number of generated files: `usual`, or what `PARQUET_GPU_CASES` says.

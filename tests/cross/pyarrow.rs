@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::{Cut, Subject};
 
 fn files() -> Vec<PathBuf> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/pyarrow");
+    let folder = crate::root().join("testdata/pyarrow");
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
     paths.sort();
     paths
