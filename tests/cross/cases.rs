@@ -7,9 +7,9 @@ use arrow::datatypes::DataType;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, Type, ZstdLevel};
 use parquet::file::properties::WriterVersion;
 
-use crate::Cut;
 use crate::generate::{Random, types};
 use crate::shapes::Shape;
+use crate::{Cut, Groups, Rows};
 
 /// How the leaves of a column are encoded; each leaf takes what its physical type allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +79,8 @@ pub struct Case {
     pub page_index: bool,
     pub cut: Cut,
     pub projection: Projection,
+    pub selected: Rows,
+    pub groups: Groups,
     pub columns: Vec<Column>,
 }
 
@@ -100,6 +102,8 @@ impl Case {
         fn one<T: Clone>(random: &mut Random, of: &[T]) -> T {
             of[random.below(of.len() as u64) as usize].clone()
         }
+        // Uncompressed and Snappy twice: what kernels do not decompress tells less of kernels.
+        let codecs = [&codecs()[..], &codecs()[..2]].concat();
         let rows = one(random, &[1, 40, 150, 150, 400, 700]);
         let types = types();
         let count = 1 + random.below(4);
@@ -119,9 +123,11 @@ impl Case {
             empties: one(random, &[0, 30, 80, 100]),
             different: one(random, &[2, 100, u64::MAX]),
             version: one(random, &[WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]),
-            codec: one(random, &codecs()),
+            codec: one(random, &codecs),
             page_index: random.below(2) == 0,
             cut: one(random, &[Cut::No, Cut::Rows(1), Cut::Rows(100), Cut::Memory]),
+            selected: one(random, &[Rows::All, Rows::All, Rows::Range, Rows::Scattered, Rows::Nothing]),
+            groups: one(random, &[Groups::All, Groups::All, Groups::All, Groups::Reversed, Groups::Odd]),
             projection: one(random, &[Projection::All, Projection::All, Projection::One, Projection::Half]),
         }
     }
@@ -132,12 +138,14 @@ impl Case {
             format!("codec {}", self.codec),
             format!("{:?}", self.version),
             format!("page rows {}", self.page_rows),
-            format!("groups {}", (self.rows / self.group_rows).min(3)),
+            format!("row groups {}", (self.rows / self.group_rows).min(3)),
             format!("nulls {}", self.nulls),
             format!("empties {}", self.empties),
             format!("different {}", self.different),
             format!("{:?}", self.cut),
             format!("{:?}", self.projection),
+            format!("{:?}", self.selected),
+            format!("groups {:?}", self.groups),
             format!("page index {}", self.page_index),
         ];
         let mut pairs = BTreeSet::new();

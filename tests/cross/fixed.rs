@@ -15,7 +15,7 @@ use crate::generate::{Random, array};
 use crate::generated::encode;
 use crate::repage::{self, repage};
 use crate::shapes::{Shape, Values, column};
-use crate::{Cut, Subject};
+use crate::{Cut, Rows, Subject};
 
 /// Columns of one length, all optional.
 fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
@@ -157,6 +157,10 @@ fn every_shape_over_row_groups() {
             for cut in [Cut::No, Cut::Rows(60), Cut::Memory] {
                 let name = format!("{shape:?} of {leaf}, {cut:?}");
                 cases.push(Subject { cut, ..Subject::whole(name, bytes.clone()) });
+            }
+            for rows in [Rows::Range, Rows::Scattered] {
+                let name = format!("{shape:?} of {leaf}, {rows:?}");
+                cases.push(Subject { rows, ..Subject::whole(name, bytes.clone()) });
             }
         }
     }

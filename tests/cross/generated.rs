@@ -102,7 +102,9 @@ pub fn leaves_of(case: &Case, schema: &SchemaDescriptor) -> Option<Vec<usize>> {
 fn check(case: &Case, tally: &Mutex<Tally>) {
     let (bytes, schema) = write(case);
     let leaves = leaves_of(case, &schema);
-    Subject { name: format!("{case:?}, leaves {leaves:?}"), bytes, leaves, cut: case.cut }.check(case.seed % 7, tally);
+    let name = format!("{case:?}, leaves {leaves:?}");
+    Subject { name, bytes, leaves, cut: case.cut, rows: case.selected, groups: case.groups }
+        .check(case.seed % 7, tally);
 }
 
 #[test]

@@ -26,8 +26,10 @@ use std::sync::{Arc, Mutex};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use bytes::Bytes;
+use generate::Random;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection};
+use parquet::file::metadata::ParquetMetaData;
 use parquet_gpu::io::Source;
 use parquet_gpu::verify::Verifier;
 use parquet_gpu::{Device, Error, GpuReaderBuilder, ReadOptions, ScanReport};
@@ -41,6 +43,28 @@ pub enum Cut {
     Rows(u64),
     /// By the least memory that the plan accepts.
     Memory,
+}
+
+/// Which rows of the selected row groups are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rows {
+    All,
+    /// From one row to another, inside pages more often than not.
+    Range,
+    /// Runs of up to twenty rows.
+    Scattered,
+    /// Not one.
+    Nothing,
+}
+
+/// Which row groups are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Groups {
+    All,
+    /// The last first.
+    Reversed,
+    /// Every other one.
+    Odd,
 }
 
 /// What many scans came to.
@@ -86,12 +110,14 @@ pub struct Subject {
     pub leaves: Option<Vec<usize>>,
     /// How it is cut into batches.
     pub cut: Cut,
+    pub rows: Rows,
+    pub groups: Groups,
 }
 
 impl Subject {
     /// All of a file.
     pub fn whole(name: impl Into<String>, bytes: Bytes) -> Self {
-        Self { name: name.into(), bytes, leaves: None, cut: Cut::No }
+        Self { name: name.into(), bytes, leaves: None, cut: Cut::No, rows: Rows::All, groups: Groups::All }
     }
 
     /// Scans on every device, the emulated one in the order of `seed`, and compares each batch and the whole with
@@ -118,11 +144,51 @@ impl Subject {
         self.leaves.as_ref().map_or(ProjectionMask::all(), |it| ProjectionMask::leaves(schema, it.iter().copied()))
     }
 
+    fn row_groups(&self, metadata: &ParquetMetaData) -> Vec<usize> {
+        let all = 0..metadata.num_row_groups();
+        match self.groups {
+            Groups::All => all.collect(),
+            Groups::Reversed => all.rev().collect(),
+            Groups::Odd => all.filter(|it| it % 2 == 1).collect(),
+        }
+    }
+
+    fn selection(&self, metadata: &ParquetMetaData, groups: &[usize]) -> Option<RowSelection> {
+        let rows = groups.iter().map(|it| metadata.row_group(*it).num_rows()).sum::<i64>() as usize;
+        let mut random = Random(self.bytes.len() as u64);
+        let mut below = |limit: usize| random.below(limit as u64 + 1) as usize;
+        let ranges = match self.rows {
+            Rows::All => return None,
+            Rows::Nothing => Vec::new(),
+            Rows::Range => {
+                let start = below(rows);
+                vec![start..start + below(rows - start)]
+            }
+            Rows::Scattered => {
+                let mut ranges = Vec::new();
+                let mut at = below(20);
+                while at < rows {
+                    let end = (at + 1 + below(20)).min(rows);
+                    ranges.push(at..end);
+                    at = end + 1 + below(20);
+                }
+                ranges
+            }
+        };
+        Some(RowSelection::from_consecutive_ranges(ranges.into_iter(), rows))
+    }
+
     /// What arrow-rs makes of it.
     fn reference(&self) -> Result<RecordBatch, String> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(self.bytes.clone()).map_err(|it| it.to_string())?;
         let projection = self.projection(builder.parquet_schema());
-        let reader = builder.with_projection(projection).with_batch_size(1000).build().map_err(|it| it.to_string())?;
+        let groups = self.row_groups(builder.metadata());
+        let selection = self.selection(builder.metadata(), &groups);
+        let mut builder = builder.with_projection(projection).with_row_groups(groups).with_batch_size(1000);
+        if let Some(selection) = selection {
+            builder = builder.with_row_selection(selection);
+        }
+        let reader = builder.build().map_err(|it| it.to_string())?;
         let schema = arrow::array::RecordBatchReader::schema(&reader);
         let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|it| it.to_string())?;
         concat_batches(&schema, &batches).map_err(|it| it.to_string())
@@ -132,8 +198,14 @@ impl Subject {
         let source = Arc::new(Source::from_bytes("generated", self.bytes.clone()));
         let builder = |options: ReadOptions| -> Result<GpuReaderBuilder, Error> {
             let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options);
-            let projection = self.projection(builder.footer().metadata().file_metadata().schema_descr());
-            Ok(builder.with_projection(projection))
+            let metadata = builder.footer().metadata().clone();
+            let groups = self.row_groups(&metadata);
+            let builder = match self.selection(&metadata, &groups) {
+                Some(selection) => builder.with_row_selection(selection),
+                None => builder,
+            };
+            let projection = self.projection(metadata.file_metadata().schema_descr());
+            Ok(builder.with_projection(projection).with_row_groups(groups))
         };
         let roomy = ReadOptions::default().with_memory(256 << 20);
         let options = match self.cut {
@@ -150,7 +222,9 @@ impl Subject {
         let footer = builder.footer().clone();
         let projection = self.projection(footer.metadata().file_metadata().schema_descr());
         let mut reader = builder.build()?;
-        let mut verifier = Verifier::new(source.clone(), &footer, &projection, None, None)?;
+        let groups = self.row_groups(footer.metadata());
+        let selection = self.selection(footer.metadata(), &groups);
+        let mut verifier = Verifier::new(source.clone(), &footer, &projection, Some(groups), selection.as_ref())?;
         let mut batches = Vec::new();
         let schema = reader.schema().clone();
         for batch in &mut reader {

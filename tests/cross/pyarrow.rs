@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use parquet::file::metadata::ParquetMetaDataReader;
 use rayon::prelude::*;
 
-use crate::{Cut, Subject};
+use crate::{Cut, Groups, Rows, Subject};
 
 fn files() -> Vec<PathBuf> {
     let folder = crate::root().join("testdata/pyarrow");
@@ -27,6 +27,12 @@ fn written_by_pyarrow() {
         let seed = at as u64 % 7;
         for cut in [Cut::No, Cut::Rows(1), Cut::Memory] {
             Subject { cut, ..Subject::whole(format!("{name}, {cut:?}"), bytes.clone()) }.check(seed, &tally);
+        }
+        for (rows, groups) in
+            [(Rows::Range, Groups::All), (Rows::Scattered, Groups::Reversed), (Rows::All, Groups::Odd)]
+        {
+            let whole = Subject::whole(format!("{name}, {rows:?}, {groups:?}"), bytes.clone());
+            Subject { rows, groups, ..whole }.check(seed, &tally);
         }
         let schema = metadata.file_metadata().schema_descr();
         for leaf in (0..schema.num_columns()).filter(|it| !schema.column(*it).path().string().contains("key_value")) {

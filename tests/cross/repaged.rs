@@ -23,7 +23,8 @@ fn check(case: &Case, tally: &Mutex<Tally>) {
     let bytes = repage(&bytes, style, &mut random);
     let leaves = leaves_of(case, &schema);
     let name = format!("repaged {style:?} {case:?}, leaves {leaves:?}");
-    Subject { name, bytes, leaves, cut: case.cut }.check(case.seed % 7, tally);
+    Subject { name, bytes, leaves, cut: case.cut, rows: case.selected, groups: case.groups }
+        .check(case.seed % 7, tally);
 }
 
 #[test]
