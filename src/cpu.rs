@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayData, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection};
@@ -42,13 +42,13 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
     }
     decode_from(footer, projection, row_group, selected, bytes.clone()).map_err(|error| {
         // arrow-rs does not say which column failed, so find the first that fails alone.
-        let failing = footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)).find_map(|leaf| {
+        let failing = units(footer, projection).into_iter().find_map(|(column, leaves)| {
             let tracked = Tracked::new(bytes.clone());
-            let mask = ProjectionMask::leaves(footer.metadata().file_metadata().schema_descr(), [leaf.index]);
+            let mask = ProjectionMask::leaves(footer.metadata().file_metadata().schema_descr(), leaves);
             let error = decode_from(footer, &mask, row_group, selected, tracked.clone()).err()?;
             let (reads, offset) =
                 (tracked.seen.reads.load(Ordering::Relaxed), tracked.seen.offset.load(Ordering::Relaxed));
-            let mut place = Place::chunk(row_group, &leaf.path);
+            let mut place = Place::chunk(row_group, column);
             if let Some(page) = reads.checked_sub(1) {
                 place = place.with_page(page as usize).with_offset(offset);
             }
@@ -56,6 +56,30 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
         });
         failing.unwrap_or_else(|| Error::from_parquet(Place { row_group: Some(row_group), ..Place::default() }, error))
     })
+}
+
+/// What can be read alone: leaves, but whole fields where there are maps, of which a key cannot be read without its value.
+fn units(footer: &Footer, projection: &ProjectionMask) -> Vec<(String, Vec<usize>)> {
+    fn has_map(data_type: &DataType) -> bool {
+        match data_type {
+            DataType::Map(..) => true,
+            DataType::Struct(fields) => fields.iter().any(|field| has_map(field.data_type())),
+            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+                has_map(field.data_type())
+            }
+            _ => false,
+        }
+    }
+    let mut units: Vec<(Option<usize>, String, Vec<usize>)> = Vec::new();
+    for leaf in footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)) {
+        let field = footer.schema().fields().get(leaf.root);
+        let whole = field.filter(|field| has_map(field.data_type())).map(|_| leaf.root);
+        match units.last_mut().filter(|(last, ..)| whole.is_some() && *last == whole) {
+            Some((_, _, leaves)) => leaves.push(leaf.index),
+            None => units.push((whole, leaf.path.clone(), vec![leaf.index])),
+        }
+    }
+    units.into_iter().map(|(_, column, leaves)| (column, leaves)).collect()
 }
 
 fn decode_from<R: ChunkReader + 'static>(

@@ -60,6 +60,7 @@ fn stating(column: &str, statistics: Statistics, orders: Option<ColumnOrder>) ->
         leaves: Arc::default(),
         fields: Arc::default(),
         encrypted: Arc::default(),
+        repaired: Arc::default(),
         file_bytes: 0,
     }
 }

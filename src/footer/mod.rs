@@ -3,6 +3,8 @@
 mod encryption;
 pub mod field;
 pub mod leaf;
+mod repair;
+mod thrift;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +41,9 @@ pub struct Footer {
     pub fields: Arc<[Option<Field>]>,
     /// Row group and leaf of each encrypted column chunk. A scan that needs none of them can do without a key.
     pub encrypted: Arc<BTreeSet<(usize, usize)>>,
+    /// Fields of the footer, by their names in parquet.thrift, that were left out or changed since the `parquet` crate
+    /// refuses them as they are.
+    pub repaired: Arc<[&'static str]>,
     /// The file's length in bytes.
     pub file_bytes: u64,
 }
@@ -52,12 +57,20 @@ impl Footer {
     /// encrypted footer, or one that keeps what it says of columns encrypted; [`Error::Io`].
     pub fn read(source: &Arc<Source>) -> Result<Self> {
         let file_bytes = source.len();
-        let (metadata, encrypted) = read_metadata(source)?;
+        let Parsed { metadata, encrypted, repaired } = read_metadata(source)?;
         let with_index = read_page_index(source, &metadata);
         let arrow = guard::catch(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::default()))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
         let (leaves, fields) = leaf::leaves(&arrow);
-        Ok(Self { arrow, page_index: with_index, leaves, fields, encrypted: Arc::new(encrypted), file_bytes })
+        Ok(Self {
+            arrow,
+            page_index: with_index,
+            leaves,
+            fields,
+            encrypted: Arc::new(encrypted),
+            repaired: repaired.into(),
+            file_bytes,
+        })
     }
 
     /// The metadata.
@@ -76,8 +89,27 @@ impl Footer {
     }
 }
 
-/// The metadata, and the encrypted chunks.
-fn read_metadata(source: &Source) -> Result<(ParquetMetaData, BTreeSet<(usize, usize)>)> {
+/// What is read of a footer.
+struct Parsed {
+    metadata: ParquetMetaData,
+    encrypted: BTreeSet<(usize, usize)>,
+    repaired: Vec<&'static str>,
+}
+
+/// Parses a footer that was refused, or a dictionary offset that cannot be, once more without what nothing depends on.
+fn parse_repaired(file_metadata: &[u8]) -> Option<(ParquetMetaData, Vec<&'static str>)> {
+    let (bytes, repaired) = repair::repair(file_metadata)?;
+    let metadata = guard::catch(|| ParquetMetaDataReader::decode_metadata(&bytes)).ok()?;
+    Some((metadata, repaired))
+}
+
+/// Whether a chunk has a dictionary where no page can be, which readers take for none.
+fn has_impossible_dictionary(metadata: &ParquetMetaData) -> bool {
+    let mut chunks = metadata.row_groups().iter().flat_map(|group| group.columns());
+    chunks.any(|chunk| chunk.dictionary_page_offset().is_some_and(|offset| offset < 4))
+}
+
+fn read_metadata(source: &Source) -> Result<Parsed> {
     let file_bytes = source.len();
     let mut tail = file_bytes.min(SPECULATIVE_TAIL);
     loop {
@@ -93,12 +125,23 @@ fn read_metadata(source: &Source) -> Result<(ParquetMetaData, BTreeSet<(usize, u
             reader.finish()
         });
         match parsed {
-            Ok(metadata) => return Ok((metadata, encryption::encrypted_chunks(file_metadata(&bytes)))),
+            Ok(metadata) => {
+                let encrypted = encryption::encrypted_chunks(file_metadata(&bytes));
+                let repaired = match has_impossible_dictionary(&metadata) {
+                    true => parse_repaired(file_metadata(&bytes)),
+                    false => None,
+                };
+                let (metadata, repaired) = repaired.unwrap_or((metadata, Vec::new()));
+                return Ok(Parsed { metadata, encrypted, repaired });
+            }
             // It asks for more than it had, and never for more than the file, so this ends.
             Err(ParquetError::NeedMoreData(needed)) if tail < needed as u64 && needed as u64 <= file_bytes => {
                 tail = needed as u64;
             }
             Err(error) => {
+                if let Some((metadata, repaired)) = parse_repaired(file_metadata(&bytes)) {
+                    return Ok(Parsed { metadata, encrypted: BTreeSet::new(), repaired });
+                }
                 // Without their keys the metadata of encrypted columns is missing, which the parser takes for damage.
                 return Err(match encryption::encrypted_chunks(file_metadata(&bytes)).first() {
                     Some((row_group, leaf)) => {

@@ -152,7 +152,6 @@ impl ScanPlan {
     /// [`Error::Argument`] for a row group that is not there, [`Error::Corrupt`] for chunks with a negative offset or
     /// size, [`Error::Unsupported`] for encrypted ones, [`Error::Budget`] when one row group does not fit.
     pub fn new(footer: &Footer, selection: &Selection, options: &ReadOptions, context: &Context<'_>) -> Result<Self> {
-        let metadata = footer.metadata();
         let leaves: Vec<usize> =
             (0..footer.leaves.len()).filter(|leaf| selection.projection.leaf_included(*leaf)).collect();
         let row_groups = row_groups(footer, selection)?;
@@ -161,7 +160,7 @@ impl ScanPlan {
             false => BTreeMap::new(),
         };
 
-        let rows_of = |index: usize| u64::try_from(metadata.row_group(index).num_rows()).unwrap_or(0); // see `on_cpu`
+        let rows_of = |index: usize| rows_of(footer, index, &leaves).unwrap_or(0); // for arrow-rs then, see `on_cpu`
         let counts: Vec<u64> = row_groups.iter().map(|index| rows_of(*index)).collect();
         // The rows wanted of each row group; `None`: all. Row groups of which none are wanted are left out.
         let wanted: Vec<Option<Vec<Range<u64>>>> = match &selection.rows {
@@ -249,12 +248,7 @@ fn row_groups(footer: &Footer, selection: &Selection) -> Result<Vec<usize>> {
 /// column of a batch is one array.
 fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Context<'_>) -> BTreeMap<usize, String> {
     let mut on_cpu = BTreeMap::new();
-    // arrow-rs reads such a row group to the end of its pages; kernels must know beforehand how many rows come.
-    let unclear = row_groups.iter().any(|group| {
-        let group = footer.metadata().row_group(*group);
-        group.num_rows() < 0
-            || (group.num_rows() == 0 && leaves.iter().any(|leaf| group.column(*leaf).num_values() != 0))
-    });
+    let unclear = row_groups.iter().any(|group| rows_of(footer, *group, leaves).is_none());
     for &index in leaves {
         let leaf = &footer.leaves[index];
         if unclear {
@@ -279,6 +273,19 @@ fn on_cpu(footer: &Footer, row_groups: &[usize], leaves: &[usize], context: &Con
         }
     }
     on_cpu
+}
+
+/// Rows of a row group. Where its own count cannot be, because it is negative or 0 beside pages with values, arrow-rs reads
+/// to the end of the pages, whose number of values a column that does not repeat has from the footer. `None`: there is no
+/// such column.
+fn rows_of(footer: &Footer, group: usize, leaves: &[usize]) -> Option<u64> {
+    let group = footer.metadata().row_group(group);
+    let values = |leaf: usize| u64::try_from(group.column(leaf).num_values()).unwrap_or(0);
+    let rows = u64::try_from(group.num_rows()).ok();
+    if let Some(rows) = rows.filter(|rows| *rows > 0 || leaves.iter().all(|leaf| values(*leaf) == 0)) {
+        return Some(rows);
+    }
+    leaves.iter().find(|leaf| footer.leaves[**leaf].max_rep == 0).map(|leaf| values(*leaf))
 }
 
 /// Whether a codec is among others; its level matters to writers alone.
