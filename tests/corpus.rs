@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet_gpu::device::DeviceChoice;
 use parquet_gpu::verify::Verifier;
 use parquet_gpu::{Device, GpuReaderBuilder, ReadOptions, Result, io::Source};
@@ -138,6 +139,26 @@ fn on_the_gpu() {
         }
         Err(error) => println!("skipped on cuda:0: {error}"),
     }
+}
+
+/// Files that the `parquet` crate refuses and pyarrow, DuckDB or Polars read, with what they come to here, and why.
+#[cfg(feature = "emulated")]
+#[test]
+fn files_that_arrow_rs_refuses_and_others_read() {
+    let Some((root, _)) = corpus() else { return };
+    let list = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refused.tsv")).unwrap();
+    let device = Device::open(DeviceChoice::Emulated(2)).unwrap();
+    let mut read = 0;
+    for line in list.lines().skip(1) {
+        let [path, _, expected, _] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let file = std::fs::File::open(root.join(path)).unwrap();
+        let theirs = ParquetRecordBatchReaderBuilder::try_new(file)
+            .and_then(|it| Ok(it.build()?.collect::<Result<Vec<_>, _>>()?));
+        assert!(theirs.is_err(), "arrow-rs reads {path} now");
+        assert_eq!(outcome(&root.join(path), &device), expected, "{path}");
+        read += usize::from(expected == "reads");
+    }
+    println!("{} files that arrow-rs refuses, {read} of which are read", list.lines().count() - 1);
 }
 
 /// The list itself: what this project promises of it.

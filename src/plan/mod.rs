@@ -197,7 +197,7 @@ impl ScanPlan {
                         _ => None,
                     };
                     let (row_group, group) = (*index, placed.len());
-                    let codec = metadata.row_group(row_group).column(leaf).compression();
+                    let codec = footer.metadata().row_group(row_group).column(leaf).compression();
                     let host_codec =
                         (context.gpu && on_cpu.is_none() && !is_among(codec, context.codecs)).then_some(codec);
                     let (pages, slab_offset) = (None, None);
