@@ -141,8 +141,8 @@ impl PageInput {
             repetition: short(12),
             dictionary_bytes: short(14),
             dictionary_entries: short(16),
-            // Of a page that claims a little less or more than it has, or anything up to 16 MiB.
-            plain: u32::from(short(18)) | u32::from(prefix[20]) << 16,
+            // Up to 256 KiB: the emulated device writes every byte that it hands out.
+            plain: u32::from(short(18)) | u32::from(prefix[20] & 3) << 16,
             bodies: bodies.to_vec(),
         })
     }

@@ -48,6 +48,7 @@ pub enum Cut {
 /// Which rows of the selected row groups are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rows {
+    /// Every one.
     All,
     /// From one row to another, inside pages more often than not.
     Range,
@@ -60,6 +61,7 @@ pub enum Rows {
 /// Which row groups are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Groups {
+    /// Every one, in order.
     All,
     /// The last first.
     Reversed,
@@ -110,7 +112,9 @@ pub struct Subject {
     pub leaves: Option<Vec<usize>>,
     /// How it is cut into batches.
     pub cut: Cut,
+    /// Rows that are read.
     pub rows: Rows,
+    /// Row groups that are read.
     pub groups: Groups,
 }
 
@@ -162,7 +166,8 @@ impl Subject {
             Rows::Nothing => Vec::new(),
             Rows::Range => {
                 let start = below(rows);
-                vec![start..start + below(rows - start)]
+                let end = start + below(rows - start);
+                (start < end).then_some(start..end).into_iter().collect()
             }
             Rows::Scattered => {
                 let mut ranges = Vec::new();
