@@ -50,7 +50,7 @@ pub struct DeviceArray {
     pub validity: Option<Memory>,
     /// The other buffers, in the order of the columnar format.
     pub buffers: Vec<Memory>,
-    /// Children, for nested types.
+    /// Children, for nested types; for dictionaries, whose own buffer holds the keys, the one array of values.
     pub children: Vec<DeviceArray>,
 }
 

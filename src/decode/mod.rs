@@ -17,6 +17,7 @@
 pub mod decimals;
 pub mod dictionary;
 pub mod fixed;
+mod keys;
 pub mod levels;
 mod nested;
 mod output;
@@ -29,6 +30,7 @@ mod zero;
 use arrow::datatypes::DataType;
 use parquet::basic::Encoding;
 
+pub use keys::too_many_entries;
 pub use pages::unsupported;
 pub use selected::SelectedRows;
 
@@ -40,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::footer::{Field, Leaf};
 use crate::kernels::abi::{self, FaultSlot, PageState, StringRef};
 use crate::page::PageTable;
+use keys::Keys;
 use nested::Shapes;
 use output::Output;
 use pages::Work;
@@ -115,6 +118,9 @@ impl Reports {
     }
 }
 
+/// What the index of a page is multiplied with in a fault word (`FaultSlot` in abi.h).
+const FAULT_PAGE: u64 = 1 << 36;
+
 /// Blocks of a launch over `items`, a block each.
 fn blocks(items: usize) -> Result<u32> {
     // The largest grid that CUDA launches in x.
@@ -148,14 +154,20 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let mut work = Work::new(request, &shapes, pages)?;
     let entries = gpu.alloc(work.entry_bytes, stream, "entries of dictionaries")?;
     work.place_entries(entries.address());
+    let entry_leaves = keys::entry_leaves(request);
+    let keys = Keys::new(request, &entry_leaves, &mut work);
+    let leaves: Vec<&Leaf> = request.leaves.iter().copied().chain(entry_leaves.iter().map(|(_, leaf)| leaf)).collect();
+    let with_entries = &Request { leaves: &leaves, ..*request };
+    work.is_shaped.resize(leaves.len(), false);
     let levels = shapes.place(stream, request, &mut work)?;
     let mut reports = Reports::new(stream, work.pages.len())?;
     let mut columns: Vec<_> =
         request.leaves.iter().map(|leaf| pages::column(leaf, request.rows, request.selected.is_some())).collect();
     let nodes = shapes.describe(&mut columns);
+    columns.extend(entry_leaves.iter().zip(&keys.bounds).map(|((_, leaf), bound)| pages::column(leaf, *bound, false)));
     let mut zeros = Zeros::default();
-    let mut arrays = Arrays::new(request);
-    arrays.alloc(stream, request, &shapes, &mut columns, &mut zeros, |column| !work.is_shaped[column])?;
+    let mut arrays = Arrays::new(with_entries);
+    arrays.alloc(stream, with_entries, &shapes, &mut columns, &mut zeros, |column| !work.is_shaped[column])?;
 
     let mut staging = Staging::default();
     let page_slot = staging.push(&work.pages);
@@ -173,6 +185,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
         &work.decimals,
     ]
     .map(|it| staging.push(it));
+    let (entry_pages, entry_runs, key_pages) = keys.lists();
+    let (entry_pages, entry_runs) = (staging.push(entry_pages), staging.push(entry_runs));
+    let key_pages = staging.push(key_pages);
     let staged = staging.upload(stream, "page table")?;
     let mut table = Table {
         pages: staged.address(page_slot),
@@ -197,29 +212,35 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let mut shaped = None;
     if !work.shaped.is_empty() || work.is_shaped.contains(&true) {
         let counts = levels.read_counts(stream, || reports.read(stream, report_bytes))?;
-        request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
+        no_fault(request, &keys, &reports)?;
         sizes = shapes.size(request, &work, &reports.states(), &counts)?;
         let mut zeros = Zeros::default();
         for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| work.is_shaped[*at]) {
             column.rows = sizes.slots[at];
         }
-        arrays.alloc(stream, request, &shapes, &mut columns, &mut zeros, |column| work.is_shaped[column])?;
+        arrays.alloc(stream, with_entries, &shapes, &mut columns, &mut zeros, |column| work.is_shaped[column])?;
         shaped = Some(nested::shape(stream, &mut shapes, &work, &mut columns, &sizes, zeros, &mut table)?);
     }
 
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;
+    let [entry_pages, entry_runs, key_pages] = [entry_pages, entry_runs, key_pages].map(|it| staged.address(it));
+    keys.launch(stream, &table, entry_pages, entry_runs, key_pages)?;
     fixed::launch(stream, &table, staged.address(fixed), blocks(work.fixed.len())?)?;
     strings::launch_refs(stream, &table, staged.address(byte_arrays), blocks(work.byte_arrays.len())?)?;
     reports.read(stream, report_bytes)?;
-    request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
+    no_fault(request, &keys, &reports)?;
     let states = reports.states();
+    let counts = keys.counts(&states);
+    for (column, count) in columns[request.leaves.len()..].iter_mut().zip(&counts) {
+        column.rows = *count;
+    }
 
     if !arrays.refs.is_empty() {
         decimals::launch(stream, &table, staged.address(decimals), blocks(work.decimals.len())?)?;
-        strings::gather(stream, request, &work, &states, &mut arrays.outputs, &mut columns, &table, || {
+        strings::gather(stream, with_entries, &work, &states, &mut arrays.outputs, &mut columns, &table, || {
             reports.read(stream, Reports::STATES)
         })?;
-        request.table.fault(reports.fault()).map_or(Ok(()), Err)?;
+        no_fault(request, &keys, &reports)?;
     }
 
     let mut valid = sizes.leaf_valid.clone();
@@ -227,13 +248,29 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     for &index in &work.flat {
         valid[work.pages[index as usize].column as usize] += u64::from(states[index as usize].valid);
     }
+    let entry_outputs = arrays.outputs.split_off(request.leaves.len());
     let leaves = arrays.outputs.into_iter().zip(&columns).zip(valid);
     let leaves = leaves.map(|((output, column), valid)| nested::Leaf {
         output,
         slots: column.rows,
         nulls: column.rows.saturating_sub(valid),
+        children: Vec::new(),
     });
-    shapes.assemble(request, leaves.collect(), shaped.map(|(nodes, _)| nodes).unwrap_or_default(), &sizes)
+    let mut leaves: Vec<_> = leaves.collect();
+    for (((column, leaf), output), count) in entry_leaves.iter().zip(entry_outputs).zip(counts) {
+        leaves[*column].children.push(output.into_array(leaf.data_type.clone(), count, 0)?);
+    }
+    shapes.assemble(request, leaves, shaped.map(|(nodes, _)| nodes).unwrap_or_default(), &sizes)
+}
+
+/// The first fault that kernels found, as an error.
+fn no_fault(request: &Request<'_>, keys: &Keys, reports: &Reports) -> Result<()> {
+    let word = reports.fault();
+    let word = match word {
+        u64::MAX => word,
+        _ => word & (FAULT_PAGE - 1) | keys.source(word / FAULT_PAGE) * FAULT_PAGE,
+    };
+    request.table.fault(word).map_or(Ok(()), Err)
 }
 
 /// The arrays of the leaves, and what is needed to fill them.
@@ -268,7 +305,10 @@ impl Arrays {
         for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| wanted(*at)) {
             let leaf = request.leaves[at];
             self.outputs[at] = Output::alloc(stream, leaf, shapes.has_nulls(request, at), column, zeros)?;
-            if request.selected.is_some() {
+            if at >= shapes.leaves() {
+                self.outputs[at].zero(zeros); // how many entries there are is told later
+            }
+            if column.flags & abi::column_flag::SELECTED != 0 {
                 let bytes = column.rows.checked_mul(size_of::<u32>() as u64);
                 let ranks = output::alloc(stream, bytes, "ranks of selected values")?;
                 column.ranks = ranks.address();

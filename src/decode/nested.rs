@@ -126,6 +126,11 @@ impl Shapes {
         })
     }
 
+    /// Leaves of the fields. What comes behind them are the entries of dictionaries.
+    pub(super) fn leaves(&self) -> usize {
+        self.paths.len()
+    }
+
     /// Whether a column needs more than validity bits from its levels.
     pub(super) fn is_shaped(&self, request: &Request<'_>, column: usize) -> bool {
         let path = &self.paths[column];
@@ -135,7 +140,8 @@ impl Shapes {
 
     /// Whether slots of the column can be null.
     pub(super) fn has_nulls(&self, request: &Request<'_>, column: usize) -> bool {
-        let path = &self.paths[column];
+        // The entries of a dictionary have no path.
+        let Some(path) = self.paths.get(column) else { return false };
         let threshold = path.lists.last().map_or(0, |list| self.nodes[*list].shape.def);
         request.leaves[column].max_def > threshold || path.fixed_size
     }
@@ -311,8 +317,8 @@ impl Shapes {
         let other = || Error::Argument(format!("a field of another form than its type, {data_type}"));
         let (node, children) = match branch {
             Branch::Leaf(leaf) => {
-                let Leaf { output, slots, nulls } = leaves[*leaf].take().ok_or_else(other)?;
-                return output.into_array(data_type.clone(), slots, nulls);
+                let Leaf { output, slots, nulls, children } = leaves[*leaf].take().ok_or_else(other)?;
+                return Ok(DeviceArray { children, ..output.into_array(data_type.clone(), slots, nulls)? });
             }
             Branch::Struct { node, children } => {
                 let DataType::Struct(fields) = data_type else { return Err(other()) };
@@ -372,6 +378,8 @@ pub(super) struct Leaf {
     pub(super) output: Output,
     pub(super) slots: u64,
     pub(super) nulls: u64,
+    /// The entries of a dictionary.
+    pub(super) children: Vec<DeviceArray>,
 }
 
 /// Buffers of a node.

@@ -94,6 +94,13 @@ impl Output {
         Ok(Self { validity, values: Some(values), views, data: None })
     }
 
+    /// Zeroes everything, for a column that may turn out to have fewer rows.
+    pub(super) fn zero(&self, zeros: &mut Zeros) {
+        for buffer in [&self.values, &self.views].into_iter().flatten() {
+            zeros.push(buffer, 0);
+        }
+    }
+
     /// Allocates the bytes of strings and returns their address.
     pub(super) fn alloc_data(&mut self, stream: &Stream, bytes: u64, zeros: &mut Zeros) -> Result<u64> {
         let what = "bytes of strings";

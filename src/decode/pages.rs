@@ -67,7 +67,7 @@ pub fn unsupported(leaf: &Leaf, header: &PageHeader) -> Option<&'static str> {
     }
 }
 
-fn is_dictionary_encoded(header: &PageHeader) -> bool {
+pub(super) fn is_dictionary_encoded(header: &PageHeader) -> bool {
     matches!(header.encoding, encoding::PLAIN_DICTIONARY | encoding::RLE_DICTIONARY)
 }
 
@@ -79,7 +79,7 @@ impl Work {
     /// [`Error::Argument`] when the chunks do not make up the rows of the batch.
     pub(super) fn new(request: &Request<'_>, shapes: &Shapes, pages: Vec<abi::Page>) -> Result<Self> {
         for leaf in request.leaves {
-            if let Some(reason) = not_decodable(leaf) {
+            if let Some(reason) = not_decodable(&leaf.decode) {
                 let place = Place { column: Some(leaf.path.clone()), ..Place::default() };
                 return Err(Error::unsupported(place, format!("{reason} on the GPU")));
             }
@@ -138,7 +138,7 @@ impl Work {
         page.column = column as u32;
         page.stated_values = header.num_values;
         if header.kind == page_kind::DICTIONARY {
-            match leaf.decode {
+            match leaf.decode.values() {
                 LeafDecode::Strings { .. } | LeafDecode::Decimals { .. } => {
                     // An entry takes at least its length's four bytes, whatever the header claims.
                     let entries = header.num_values.min(page.body_bytes / 4);
@@ -147,11 +147,11 @@ impl Work {
                     self.string_dictionaries.push(index as u32);
                 }
                 LeafDecode::Fixed { in_width, .. } => {
-                    if u64::from(header.num_values) * u64::from(in_width) > u64::from(page.body_bytes) {
+                    if u64::from(header.num_values) * u64::from(*in_width) > u64::from(page.body_bytes) {
                         return corrupt("a dictionary page is too short for its values");
                     }
                 }
-                LeafDecode::Levels | LeafDecode::Cpu(_) => {}
+                LeafDecode::Dictionary { .. } | LeafDecode::Levels | LeafDecode::Cpu(_) => {}
             }
             return Ok(false);
         }
@@ -180,16 +180,21 @@ impl Work {
             }
             self.flat.push(index as u32);
         }
-        match leaf.decode {
-            LeafDecode::Strings { .. } => self.strings.push(index as u32),
-            LeafDecode::Decimals { .. } => self.decimals.push(index as u32),
-            LeafDecode::Fixed { .. } => self.fixed.push(index as u32),
-            LeafDecode::Levels | LeafDecode::Cpu(_) => {}
-        }
-        if leaf.decode.is_byte_array() {
-            self.byte_arrays.push(index as u32);
-        }
+        self.enter_values(&leaf.decode, index as u32);
         Ok(true)
+    }
+
+    /// Enters a data page of a column that is decoded so into the lists of those whose values are decoded.
+    pub(super) fn enter_values(&mut self, decode: &LeafDecode, index: u32) {
+        match decode {
+            LeafDecode::Strings { .. } => self.strings.push(index),
+            LeafDecode::Decimals { .. } => self.decimals.push(index),
+            LeafDecode::Fixed { .. } => self.fixed.push(index),
+            LeafDecode::Dictionary { .. } | LeafDecode::Levels | LeafDecode::Cpu(_) => {}
+        }
+        if decode.is_byte_array() {
+            self.byte_arrays.push(index);
+        }
     }
 
     /// Turns offsets of dictionary entries into addresses, once their memory is there.
@@ -216,13 +221,14 @@ pub(super) fn column(leaf: &Leaf, rows: u64, selected: bool) -> abi::Column {
         }
         LeafDecode::Strings { offset_width, .. } => column.out_width = offset_width,
         LeafDecode::Decimals { out_width } => column.out_width = out_width,
+        LeafDecode::Dictionary { key_width, .. } => column.out_width = key_width,
         LeafDecode::Levels | LeafDecode::Cpu(_) => {}
     }
     column
 }
 
-fn not_decodable(leaf: &Leaf) -> Option<&'static str> {
-    match leaf.decode {
+fn not_decodable(decode: &LeafDecode) -> Option<&'static str> {
+    match *decode {
         LeafDecode::Fixed { conversion, factor, in_width, out_width } => {
             (!fixed::is_sound(conversion, factor, in_width, out_width)).then_some("this conversion")
         }
@@ -230,6 +236,11 @@ fn not_decodable(leaf: &Leaf) -> Option<&'static str> {
         LeafDecode::Strings { .. } => Some("this width of offsets"),
         LeafDecode::Decimals { out_width } => (!decimals::is_sound(out_width)).then_some("this width of decimals"),
         LeafDecode::Levels => None,
+        LeafDecode::Dictionary { key_width: 1 | 2 | 4 | 8, ref values, .. } => match **values {
+            LeafDecode::Fixed { .. } | LeafDecode::Strings { .. } => not_decodable(values),
+            _ => Some("a dictionary of such values"),
+        },
+        LeafDecode::Dictionary { .. } => Some("this width of keys"),
         LeafDecode::Cpu(reason) => Some(reason),
     }
 }

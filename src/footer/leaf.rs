@@ -63,6 +63,15 @@ pub enum LeafDecode {
         /// Bytes of an Arrow value.
         out_width: u32,
     },
+    /// An Arrow dictionary: keys, and entries that are decoded as values are.
+    Dictionary {
+        /// Bytes of a key.
+        key_width: u32,
+        /// The most entries that arrow-rs lets the keys have.
+        most: u64,
+        /// How the entries are decoded: of fixed width, or strings.
+        values: Box<LeafDecode>,
+    },
     /// Nothing but levels: the values have no bytes, or there are none.
     Levels,
     /// By arrow-rs, on the CPU, for the reason given.
@@ -73,6 +82,14 @@ impl LeafDecode {
     /// Whether the values are byte arrays, to which kernels make references first.
     pub fn is_byte_array(&self) -> bool {
         matches!(self, Self::Strings { .. } | Self::Decimals { .. })
+    }
+
+    /// How the values are decoded: for a dictionary, its entries.
+    pub fn values(&self) -> &Self {
+        match self {
+            Self::Dictionary { values, .. } => values,
+            other => other,
+        }
     }
 }
 
@@ -130,7 +147,20 @@ fn decode_of(physical: PhysicalType, type_length: u32, stated_utf8: bool, data_t
         (_, it) if !is_sound_decimal(it) => LeafDecode::Cpu("an invalid precision or scale"),
         // Whatever the physical type: arrow-rs takes the values, should there be any, for integers and drops them.
         (_, D::Null) => LeafDecode::Levels,
-        (_, D::Dictionary(..)) => LeafDecode::Cpu("Arrow dictionaries"),
+        (_, D::Dictionary(key, value)) => {
+            let values = decode_of(physical, type_length, stated_utf8, value);
+            match (dictionary_keys(key), physical, &values) {
+                (None, ..) => LeafDecode::Cpu("this type of dictionary keys"),
+                (_, P::BOOLEAN, _) => LeafDecode::Cpu("dictionaries of booleans"),
+                (_, P::FIXED_LEN_BYTE_ARRAY, _) if !matches!(**value, D::FixedSizeBinary(_)) => {
+                    LeafDecode::Cpu("dictionaries of such values")
+                }
+                (Some((key_width, most)), _, LeafDecode::Fixed { .. } | LeafDecode::Strings { .. }) => {
+                    LeafDecode::Dictionary { key_width, most, values: Box::new(values) }
+                }
+                _ => LeafDecode::Cpu("dictionaries of such values"),
+            }
+        }
         (_, D::RunEndEncoded(..)) => LeafDecode::Cpu("run-end encoded arrays"),
         (P::BOOLEAN, D::Boolean) => fixed(conversion::BOOL, 1, 0, 0),
         (P::INT32, D::Int8 | D::UInt8) => integer(4, 1),
@@ -201,6 +231,21 @@ fn is_sound_decimal(data_type: &DataType) -> bool {
         }
         _ => true,
     }
+}
+
+/// Bytes of a dictionary's key, and how many entries arrow-rs lets such keys have: one less than they could tell apart.
+fn dictionary_keys(key: &DataType) -> Option<(u32, u64)> {
+    Some(match key {
+        DataType::Int8 => (1, i8::MAX as u64),
+        DataType::UInt8 => (1, u8::MAX.into()),
+        DataType::Int16 => (2, i16::MAX as u64),
+        DataType::UInt16 => (2, u16::MAX.into()),
+        DataType::Int32 => (4, i32::MAX as u64),
+        DataType::UInt32 => (4, u32::MAX.into()),
+        DataType::Int64 => (8, i64::MAX as u64),
+        DataType::UInt64 => (8, u64::MAX),
+        _ => return None,
+    })
 }
 
 const MILLISECONDS_IN_DAY: i64 = 86_400_000;

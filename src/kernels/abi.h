@@ -131,6 +131,12 @@ struct PageRun {
     uint32_t end;
 };
 
+// Two pages that belong together.
+struct PagePair {
+    uint32_t page;
+    uint32_t other;
+};
+
 // One string or byte array.
 struct StringRef {
     uint64_t address;
@@ -224,6 +230,10 @@ struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct ByteDecimalsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+// `items`: PagePairs of pages of entries with the pages that they are copies of; `runs`: PageRuns of those of each column.
+struct EntriesArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t runs; uint64_t fault; uint64_t count; };
+// `items`: PagePairs of data pages with the pages of the entries that their keys count in.
+struct KeysArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: for each item, where the page's strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };

@@ -53,6 +53,7 @@ structs! {
     }
     PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64, first_slot: u64, slots: u32, rows: u32 }
     PageRun { first_row: u64, first: u32, end: u32 }
+    PagePair { page: u32, other: u32 }
     StringRef { address: u64, bytes: u32, _pad: u32 }
     Node {
         offsets: u64, validity: u64, slots: u64, children: u64, def: u32, rep: u32, size: u32, offset_width: u32,
@@ -78,6 +79,8 @@ structs! {
     DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
     FixedArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     ByteDecimalsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    EntriesArgs { pages: u64, states: u64, items: u64, runs: u64, fault: u64, count: u64 }
+    KeysArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
     StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, count: u64 }
@@ -95,7 +98,7 @@ kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
     NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
     SlotCountsArgs => SlotCounts,
-    DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, ByteDecimalsArgs => ByteDecimals,
+    DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, EntriesArgs => Entries, KeysArgs => Keys, ByteDecimalsArgs => ByteDecimals,
     StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
 

@@ -81,6 +81,10 @@ kernels! {
     Fixed = pqgpu_fixed in "fixed", 128 threads;
     /// References to each row's string, and bytes a page, a block a page.
     StringRefs = pqgpu_string_refs in "strings", 128 threads;
+    /// Where the entries of dictionaries that are kept go, a block a column.
+    Entries = pqgpu_entries in "keys", 128 threads;
+    /// Keys into dictionaries that are kept, a block a page.
+    Keys = pqgpu_keys in "keys", 128 threads;
     /// Decimals from references, a block a page.
     ByteDecimals = pqgpu_byte_decimals in "decimals", 128 threads;
     /// Offsets and bytes from references, a block a page.

@@ -100,6 +100,18 @@ pub(super) fn cost(
                 add(text);
             }
             LeafDecode::Decimals { out_width } => add(rows.saturating_mul(u64::from(out_width) + STRING_REF)),
+            LeafDecode::Dictionary { key_width, ref values, .. } => {
+                // Entries, of which each dictionary may hold all: no more than there are values, and of strings no more
+                // than their lengths leave room for.
+                add(rows.saturating_mul(key_width.into()));
+                let entry = match **values {
+                    LeafDecode::Fixed { in_width, out_width, .. } => {
+                        rows.min(plain / u64::from(in_width.max(1))).saturating_mul(out_width.into())
+                    }
+                    _ => rows.min(plain / 4).saturating_mul(VIEW + 8 + 2 * STRING_REF).saturating_add(plain),
+                };
+                add(entry.saturating_add(4 * BUFFER));
+            }
             LeafDecode::Levels | LeafDecode::Cpu(_) => (),
         }
     }

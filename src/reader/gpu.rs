@@ -256,6 +256,16 @@ impl Engine {
                 diverted.entry(leaf.root).or_insert_with(|| format!("no kernel for {reason}"));
             }
         }
+        let mut by_leaf: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (at, chunk) in chunks.iter().enumerate() {
+            by_leaf.entry(chunk.leaf).or_default().push(at);
+        }
+        for (leaf, chunks) in &by_leaf {
+            let leaf = &scan.footer.leaves[*leaf];
+            if let Some(reason) = decode::too_many_entries(leaf, chunks.iter().flat_map(|at| table.headers(*at))) {
+                diverted.entry(leaf.root).or_insert_with(|| reason.to_string());
+            }
+        }
         if diverted.is_empty() {
             return Ok((table, chunks));
         }

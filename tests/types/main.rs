@@ -4,6 +4,7 @@
 mod decimals;
 #[path = "../devices/mod.rs"]
 mod devices;
+mod dictionaries;
 #[path = "../generate/mod.rs"]
 mod generate;
 mod levels;
