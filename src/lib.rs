@@ -54,5 +54,5 @@ pub use batch::{DeviceArray, DeviceBatch};
 pub use device::Device;
 pub use error::{Error, Place, Result};
 pub use io::ledger::{Ledger, PathReport};
-pub use options::{CompatMode, IoOptions, ReadOptions};
+pub use options::{CompatMode, IoOptions, ReadOptions, StringType};
 pub use reader::{GpuReader, GpuReaderBuilder, RawReader, ScanReport};

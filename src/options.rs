@@ -19,6 +19,20 @@ pub enum CompatMode {
     Off,
 }
 
+/// The Arrow type of strings; binary columns get the one alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StringType {
+    /// What arrow-rs chooses: the file's Arrow schema, or `Utf8` and `Binary`.
+    #[default]
+    File,
+    /// `Utf8` and `Binary`.
+    Utf8,
+    /// `LargeUtf8` and `LargeBinary`.
+    Large,
+    /// `Utf8View` and `BinaryView`.
+    View,
+}
+
 /// How bytes travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoOptions {
@@ -110,9 +124,39 @@ pub struct ReadOptions {
     pub memory: Option<u64>,
     /// Rows a batch holds at most, in whole row groups. `None`: as many as the memory budget allows.
     pub batch_rows: Option<u64>,
+    /// The Arrow type of strings.
+    pub strings: StringType,
+    /// Whether decimals get their narrowest Arrow type.
+    pub narrow_decimals: bool,
+    /// Whether string columns with dictionaries become Arrow dictionaries.
+    pub dictionaries: bool,
 }
 
 impl ReadOptions {
+    /// Sets the Arrow type of strings, in nested columns and dictionaries too. `Utf8` has offsets of 4 bytes a value and at
+    /// most 2 GiB in a batch; `LargeUtf8` takes 8 bytes a value and has no such limit; views take 16 bytes a value beside
+    /// the bytes themselves, and 4 more while they are made.
+    pub fn with_string_type(mut self, strings: StringType) -> Self {
+        self.strings = strings;
+        self
+    }
+
+    /// Gives decimals the narrowest of `Decimal32`, `Decimal64`, `Decimal128` and `Decimal256` that their precision allows
+    /// and that arrow-rs makes of the column, which is none narrower than the values in the file: 4 to 16 bytes a value in
+    /// place of 16 or 32. Decimals in BYTE_ARRAY stay 128 or 256 bits wide.
+    pub fn with_narrow_decimals(mut self, narrow: bool) -> Self {
+        self.narrow_decimals = narrow;
+        self
+    }
+
+    /// Reads string columns of which every chunk has a dictionary as Arrow dictionaries with keys of 32 bits: 4 bytes a
+    /// value and each entry once a row group, in place of all bytes of all values. Entries that several row groups of a
+    /// batch share are there several times, and pages that do without the dictionary add an entry for each value.
+    pub fn with_dictionaries(mut self, keep: bool) -> Self {
+        self.dictionaries = keep;
+        self
+    }
+
     /// Sets how bytes travel.
     pub fn with_io(mut self, io: IoOptions) -> Self {
         self.io = io;
@@ -129,6 +173,32 @@ impl ReadOptions {
     pub fn with_batch_rows(mut self, rows: u64) -> Self {
         self.batch_rows = Some(rows);
         self
+    }
+}
+
+impl FromStr for StringType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "file" => Ok(Self::File),
+            "utf8" => Ok(Self::Utf8),
+            "large" => Ok(Self::Large),
+            "view" => Ok(Self::View),
+            _ => Err(format!("`{text}` is not a type of strings: utf8, large, view or file")),
+        }
+    }
+}
+
+/// Reads whether decimals are narrowed: `narrow` or `file`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_decimals(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "narrow" => Ok(true),
+        "file" => Ok(false),
+        _ => Err(format!("`{text}` is not a type of decimals: file or narrow")),
     }
 }
 
@@ -244,6 +314,21 @@ pub const TABLE: &[Setting] = &[
     ),
     setting("--memory", "PARQUET_GPU_MEMORY", &[], "80 % of what is free", "device memory that one scan may hold"),
     setting("--batch-rows", "PARQUET_GPU_BATCH_ROWS", &[], "as many as fit", "rows of a batch, in whole row groups"),
+    setting(
+        "--strings",
+        "PARQUET_GPU_STRINGS",
+        &[],
+        "file",
+        "type of strings: utf8, large, view, or what arrow-rs chooses",
+    ),
+    setting(
+        "--decimals",
+        "PARQUET_GPU_DECIMALS",
+        &[],
+        "file",
+        "narrow: the narrowest type; file: what arrow-rs chooses",
+    ),
+    setting("--dictionaries", "PARQUET_GPU_DICTIONARIES", &[], "false", "keep the dictionaries of string columns"),
     setting("--merge-gap", "PARQUET_GPU_MERGE_GAP", &[], "64KiB", "ranges with a smaller gap are read as one"),
     setting("--merge-waste", "PARQUET_GPU_MERGE_WASTE", &[], "1MiB", "gaps that one read may hold"),
     setting(
@@ -315,6 +400,9 @@ impl ReadOptions {
         io.cufile_library = find("--cufile-library").map(|(_, path)| PathBuf::from(path));
         options.memory = read(find("--memory"), parse_size)?;
         options.batch_rows = read(find("--batch-rows"), number)?;
+        options.strings = read(find("--strings"), StringType::from_str)?.unwrap_or_default();
+        options.narrow_decimals = read(find("--decimals"), parse_decimals)?.unwrap_or_default();
+        options.dictionaries = read(find("--dictionaries"), flag)?.unwrap_or_default();
         Ok(options)
     }
 }
@@ -367,7 +455,9 @@ mod tests {
         for setting in TABLE {
             let value = match setting.flag {
                 "--compat" => "off",
-                "--require-gds" => "true",
+                "--require-gds" | "--dictionaries" => "true",
+                "--strings" => "view",
+                "--decimals" => "narrow",
                 _ => "12345",
             };
             let set = from(&[(setting.variable, value)]).expect(setting.flag);
@@ -388,6 +478,8 @@ mod tests {
             ("PARQUET_GPU_GDS_THRESHOLD", "-1"),
             ("PARQUET_GPU_MEMORY", "8 potatoes"),
             ("PARQUET_GPU_REQUIRE_GDS", "perhaps"),
+            ("PARQUET_GPU_STRINGS", "utf16"),
+            ("PARQUET_GPU_DECIMALS", "wide"),
         ] {
             let error = from(&[(name, value)]).expect_err(name);
             assert_eq!(error.kind(), "argument");

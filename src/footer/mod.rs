@@ -5,6 +5,7 @@ pub mod field;
 pub mod leaf;
 mod repair;
 mod thrift;
+mod types;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -59,7 +59,10 @@ pub(super) fn cost(
         let text = chunk.unencoded_byte_array_data_bytes().map_or(plain, unsigned);
         let bits = rows.div_ceil(8);
         let mut add = |bytes: u64| cost.memory = cost.memory.saturating_add(bytes);
-        if leaf.physical == PhysicalType::BYTE_ARRAY {
+        // Wider offsets and decimals have no such limit.
+        let is_wide =
+            matches!(leaf.decode.values(), LeafDecode::Strings { offset_width: 8, .. } | LeafDecode::Decimals { .. });
+        if leaf.physical == PhysicalType::BYTE_ARRAY && !is_wide {
             cost.strings = cost.strings.max(text);
         }
         if on_cpu(index) {

@@ -78,7 +78,7 @@ impl GpuReaderBuilder {
         self
     }
 
-    /// The footer.
+    /// The footer, with the types that arrow-rs chooses; [`Footer::with_types`] tells those that the options ask for.
     pub fn footer(&self) -> &Footer {
         &self.footer
     }
@@ -86,9 +86,9 @@ impl GpuReaderBuilder {
     /// What would be read, by which route, and why. Reads nothing.
     ///
     /// # Errors
-    /// As [`ScanPlan::new`].
+    /// As [`ScanPlan::new`] and [`Footer::with_types`].
     pub fn plan(&self) -> Result<ScanPlan> {
-        self.plan_within(self.memory()?)
+        self.plan_within(&self.footer.with_types(&self.options)?, self.memory()?)
     }
 
     /// The device-memory budget: what was asked for, or 80 % of what is free. On the CPU it sizes batches and no more.
@@ -100,7 +100,7 @@ impl GpuReaderBuilder {
         }
     }
 
-    fn plan_within(&self, memory: u64) -> Result<ScanPlan> {
+    fn plan_within(&self, footer: &Footer, memory: u64) -> Result<ScanPlan> {
         let host_codecs = decompress::host::codecs();
         let context = Context {
             local: self.source.file().is_some(),
@@ -110,17 +110,18 @@ impl GpuReaderBuilder {
             encodings: decode::GPU_ENCODINGS,
             memory,
         };
-        ScanPlan::new(&self.footer, &self.selection, &self.options, &context)
+        ScanPlan::new(footer, &self.selection, &self.options, &context)
     }
 
     /// Plans the scan. Nothing but the footer has been read before the first batch is asked for.
     ///
     /// # Errors
-    /// As [`ScanPlan::new`], and [`Error::Device`](crate::Error::Device).
+    /// As [`ScanPlan::new`] and [`Footer::with_types`], and [`Error::Device`](crate::Error::Device).
     pub fn build(self) -> Result<GpuReader> {
         let memory = self.memory()?;
-        let plan = self.plan_within(memory)?;
-        let schema = cpu::projected_schema(&self.footer, &self.selection.projection)?;
+        let footer = self.footer.with_types(&self.options)?;
+        let plan = self.plan_within(&footer, memory)?;
+        let schema = cpu::projected_schema(&footer, &self.selection.projection)?;
         let gpu = match &self.device {
             Device::Gpu(gpu) => Some(gpu.with_budget(memory)),
             Device::Cpu => None,
@@ -130,7 +131,7 @@ impl GpuReaderBuilder {
         let engine = gpu.clone().map(gpu::Engine::new).transpose()?;
         let chunks = || plan.batches.iter().flat_map(|batch| &batch.chunks);
         let page_bytes = chunks().filter(|chunk| chunk.is_first_part()).map(|chunk| {
-            let chunk = self.footer.metadata().row_group(chunk.row_group).column(chunk.leaf);
+            let chunk = footer.metadata().row_group(chunk.row_group).column(chunk.leaf);
             u64::try_from(chunk.uncompressed_size()).unwrap_or(0)
         });
         let report = ScanReport {
@@ -140,7 +141,7 @@ impl GpuReaderBuilder {
             page_bytes: page_bytes.fold(0, u64::saturating_add),
             ..ScanReport::default()
         };
-        let scan = Scan { footer: self.footer, projection: self.selection.projection, schema, leaves: plan.leaves };
+        let scan = Scan { footer, projection: self.selection.projection, schema, leaves: plan.leaves };
         let queue = VecDeque::new();
         Ok(GpuReader { scan, batches: plan.batches.into(), fetcher, engine, gpu, ledger, queue, report })
     }

@@ -11,8 +11,8 @@ use parquet::arrow::arrow_reader::RowSelection;
 use parquet_gpu::device::{Device, DeviceChoice};
 use parquet_gpu::footer::Footer;
 use parquet_gpu::io::Source;
-use parquet_gpu::options::{parse_positive_size, parse_size};
-use parquet_gpu::{CompatMode, Error, GpuReaderBuilder, ReadOptions, Result};
+use parquet_gpu::options::{parse_decimals, parse_positive_size, parse_size};
+use parquet_gpu::{CompatMode, Error, GpuReaderBuilder, ReadOptions, Result, StringType};
 
 use crate::doctor::probe::Probe;
 
@@ -148,6 +148,15 @@ pub struct Common {
     /// Rows of a batch, in whole row groups [default: as many as fit]
     #[arg(long, value_name = "N", env = "PARQUET_GPU_BATCH_ROWS")]
     batch_rows: Option<u64>,
+    /// The type of strings: utf8, large, view, or file for what arrow-rs chooses [default: file]
+    #[arg(long, value_name = "TYPE", env = "PARQUET_GPU_STRINGS")]
+    strings: Option<StringType>,
+    /// The type of decimals: narrow for the narrowest, or file for what arrow-rs chooses [default: file]
+    #[arg(long, value_name = "TYPE", value_parser = parse_decimals, env = "PARQUET_GPU_DECIMALS")]
+    decimals: Option<bool>,
+    /// Keep the dictionaries of string columns
+    #[arg(long, env = "PARQUET_GPU_DICTIONARIES", value_parser = BoolishValueParser::new())]
+    dictionaries: bool,
     /// Ranges with a smaller gap are read as one [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PARQUET_GPU_MERGE_GAP")]
     merge_gap: Option<u64>,
@@ -180,6 +189,9 @@ impl Common {
         io.cufile_library = self.cufile_library.clone().or_else(|| io.cufile_library.clone());
         options.memory = self.memory.or(options.memory);
         options.batch_rows = self.batch_rows.or(options.batch_rows);
+        options.strings = self.strings.unwrap_or(options.strings);
+        options.narrow_decimals = self.decimals.unwrap_or(options.narrow_decimals);
+        options.dictionaries |= self.dictionaries;
         Ok(options)
     }
 

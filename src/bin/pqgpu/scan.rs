@@ -63,7 +63,7 @@ fn scan(args: &Scan, name: &str, device: &Device, options: &ReadOptions, bar: &P
     let mut last = None;
     for run in 0..runs {
         let (builder, selected) = args.selection.builder(source.clone(), device.clone(), options.clone())?;
-        let footer = builder.footer().clone();
+        let footer = builder.footer().with_types(options)?;
         let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
         bar.set_length(rows);
         bar.set_position(0);
