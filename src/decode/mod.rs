@@ -4,7 +4,7 @@
 //! waits do not grow with either:
 //!
 //! ```text
-//!  zero ─► snappy ─► levels ─────────► dictionary ─► fixed ─► string refs ─► wait ─► zero ─► gather ─► utf8 ─► wait
+//!  zero ─► codecs ─► levels ─────────► dictionary ─► fixed ─► string refs ─► wait ─► zero ─► gather ─► utf8 ─► wait
 //!                    validity,         entries of   values   a reference    counts,         offsets,  only with strings
 //!                    counts            strings               a slot         sizes           bytes
 //!                                                                                   (or decimals)
@@ -175,8 +175,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let node_slot = staging.push(&nodes);
     let zero_slot = zeros.stage(&mut staging);
     let selected_slot = request.selected.map(|it| (staging.push(it.words()), staging.push(&work.runs)));
-    let [compressed, flat, shaped, dictionaries, fixed, byte_arrays, decimals] = [
+    let [snappy, lz4, flat, shaped, dictionaries, fixed, byte_arrays, decimals] = [
         &placed.snappy,
+        &placed.lz4,
         &work.flat,
         &work.shaped,
         &work.string_dictionaries,
@@ -200,7 +201,8 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     zeros.launch(stream, staged.address(zero_slot))?;
     // SAFETY: the chunks are the caller's promise; plain bodies lie in the scratch memory of `placed`.
     unsafe {
-        decompress::snappy::launch(stream, table.pages, staged.address(compressed), placed.snappy.len(), table.fault)?;
+        decompress::snappy::launch(stream, table.pages, staged.address(snappy), placed.snappy.len(), table.fault)?;
+        decompress::lz4::launch(stream, table.pages, staged.address(lz4), placed.lz4.len(), table.fault)?;
     }
     levels::launch(stream, &table, staged.address(flat), blocks(work.flat.len())?)?;
     let selected = selected_slot.map(|(bits, runs)| (staged.address(bits), staged.address(runs)));

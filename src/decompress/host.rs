@@ -28,7 +28,6 @@ pub fn codecs() -> Vec<Compression> {
         Compression::GZIP(GzipLevel::default()),
         Compression::BROTLI(BrotliLevel::default()),
         Compression::LZ4,
-        Compression::LZ4_RAW,
         Compression::ZSTD(ZstdLevel::default()),
     ]
 }

@@ -7,6 +7,7 @@
 //! table, so that [`place`] and all that comes after see pages that were never compressed.
 
 pub mod host;
+pub mod lz4;
 pub mod snappy;
 
 use parquet::basic::Compression;
@@ -17,11 +18,14 @@ use crate::kernels::abi::{self, page_kind};
 use crate::page::PageTable;
 
 /// Codecs of which kernels here make plain bodies.
-pub const GPU_CODECS: &[Compression] = &[Compression::UNCOMPRESSED, Compression::SNAPPY];
+pub const GPU_CODECS: &[Compression] = &[Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW];
 
 /// Plain bytes that a byte of Snappy can stand for: its densest element copies 64 and takes 3. Memory for a page that
 /// claims more is not even asked for.
 const SNAPPY_RATIO: u64 = 22;
+
+/// The same of LZ4: each byte that lengthens a copy adds 255.
+const LZ4_RATIO: u64 = 255;
 
 /// Bodies in scratch memory start at multiples of this, so that aligned PLAIN values can be loaded whole.
 const ALIGN: u64 = 16;
@@ -34,6 +38,8 @@ pub struct Placed {
     pub scratch: DeviceBuffer,
     /// Pages for [`snappy::launch`], by index.
     pub snappy: Vec<u32>,
+    /// Pages for [`lz4::launch`], by index.
+    pub lz4: Vec<u32>,
 }
 
 /// Sets `body` and `body_bytes` of `pages`, which [`PageTable::describe`] made for `table`.
@@ -50,7 +56,7 @@ pub fn place(stream: &Stream, table: &PageTable, pages: &mut [abi::Page]) -> Res
     if pages.len() != table.len() {
         return Err(Error::Argument(format!("{} pages for a table of {}", pages.len(), table.len())));
     }
-    let mut snappy = Vec::new();
+    let (mut snappy, mut lz4) = (Vec::new(), Vec::new());
     let mut scratch_bytes = 0u64; // at most 2^28 pages of at most 2 GiB
     for (index, chunk) in table.chunks().iter().enumerate() {
         if table.pages(index).is_empty() {
@@ -58,13 +64,14 @@ pub fn place(stream: &Stream, table: &PageTable, pages: &mut [abi::Page]) -> Res
         }
         let list = match chunk.codec {
             Compression::UNCOMPRESSED => None,
-            Compression::SNAPPY => Some(&mut snappy),
+            Compression::SNAPPY => Some((&mut snappy, SNAPPY_RATIO)),
+            Compression::LZ4_RAW => Some((&mut lz4, LZ4_RATIO)),
             codec => {
                 let place = table.place(table.pages(index).start);
                 return Err(Error::unsupported(place, format!("no kernel decompresses {codec}")));
             }
         };
-        let Some(list) = list else {
+        let Some((list, ratio)) = list else {
             for at in table.pages(index) {
                 check_levels(table, at, table.header(at).compressed_bytes)?;
             }
@@ -78,7 +85,7 @@ pub fn place(stream: &Stream, table: &PageTable, pages: &mut [abi::Page]) -> Res
             }
             let levels = u64::from(header.def_bytes) + u64::from(header.rep_bytes);
             let stored = u64::from(header.compressed_bytes).saturating_sub(levels);
-            if u64::from(header.uncompressed_bytes) > levels + stored * SNAPPY_RATIO {
+            if u64::from(header.uncompressed_bytes) > levels + stored * ratio {
                 let message = "a page does not decompress to the length that its header states";
                 return Err(Error::corrupt(table.place(at), message));
             }
@@ -93,10 +100,10 @@ pub fn place(stream: &Stream, table: &PageTable, pages: &mut [abi::Page]) -> Res
         }
     }
     let scratch = stream.gpu().alloc(scratch_bytes, stream, "plain page bodies")?;
-    for &at in &snappy {
+    for &at in snappy.iter().chain(&lz4) {
         pages[at as usize].body += scratch.address();
     }
-    Ok(Placed { scratch, snappy })
+    Ok(Placed { scratch, snappy, lz4 })
 }
 
 /// The levels of a V2 page lie uncompressed at its start.

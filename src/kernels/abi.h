@@ -219,6 +219,7 @@ struct ZeroEntry {
 struct ScatterArgs { uint64_t entries; uint64_t count; };
 struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
 struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
+struct Lz4Args { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
 struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct NestedLevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: slots before a page, by class; for each item, the index of its first is in `first_bases`.

@@ -70,6 +70,7 @@ structs! {
     ZeroArgs { entries: u64, count: u64 }
     PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
     SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
+    Lz4Args { pages: u64, items: u64, fault: u64, count: u64 }
     LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     NestedLevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     PageRowsArgs { states: u64, items: u64, runs: u64, count: u64 }
@@ -95,7 +96,7 @@ macro_rules! kernel_args {
 }
 
 kernel_args! {
-    ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, LevelsArgs => Levels,
+    ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, Lz4Args => Lz4, LevelsArgs => Levels,
     NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
     SlotCountsArgs => SlotCounts,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, EntriesArgs => Entries, KeysArgs => Keys, ByteDecimalsArgs => ByteDecimals,

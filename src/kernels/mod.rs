@@ -63,6 +63,8 @@ kernels! {
     PageHeaders = pqgpu_page_headers in "header", 32 threads;
     /// Snappy pages, a block a page.
     Snappy = pqgpu_snappy in "snappy", 128 threads;
+    /// Raw LZ4 pages, a block a page.
+    Lz4 = pqgpu_lz4 in "lz4", 128 threads;
     /// Definition levels of flat columns to validity bits and counts, a block a page.
     Levels = pqgpu_levels in "levels", 128 threads;
     /// Levels of shaped columns to bytes, a block a page.
@@ -99,6 +101,7 @@ kernels! {
 pub const HEADERS: &[(&str, &str)] = &[
     ("abi.h", include_str!("abi.h")),
     ("prelude.cuh", include_str!("prelude.cuh")),
+    ("ring.cuh", include_str!("ring.cuh")),
     ("bytes.cuh", include_str!("bytes.cuh")),
     ("rows.cuh", include_str!("rows.cuh")),
     ("levels.cuh", include_str!("levels.cuh")),
