@@ -1,6 +1,7 @@
 //! Decoding by arrow-rs: the CPU device, the columns that no kernel decodes yet, and the reference of `--verify`.
 
 mod counts;
+mod crc;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,21 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
         });
         failing.unwrap_or_else(|| Error::from_parquet(Place { row_group: Some(row_group), ..Place::default() }, error))
     })
+}
+
+/// Compares the checksums that page headers state with the pages as stored, for the projected columns of one row group.
+///
+/// # Errors
+/// [`Error::Corrupt`] naming the first page with another checksum.
+pub fn check_crc<R: ChunkReader + Clone + 'static>(
+    footer: &Footer,
+    projection: &ProjectionMask,
+    row_group: usize,
+    bytes: &R,
+) -> Result<()> {
+    let group = footer.metadata().row_group(row_group);
+    let mut leaves = footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index));
+    leaves.try_for_each(|leaf| crc::check(group.column(leaf.index), row_group, leaf, bytes))
 }
 
 /// What can be read alone: leaves, but whole fields where there are maps, of which a key cannot be read without its value.

@@ -124,6 +124,8 @@ pub struct ReadOptions {
     pub memory: Option<u64>,
     /// Rows a batch holds at most, in whole row groups. `None`: as many as the memory budget allows.
     pub batch_rows: Option<u64>,
+    /// Pages whose header states a checksum are compared with it.
+    pub check_crc: bool,
     /// The Arrow type of strings.
     pub strings: StringType,
     /// Whether decimals get their narrowest Arrow type.
@@ -166,6 +168,13 @@ impl ReadOptions {
     /// Sets the device-memory budget in bytes. A smaller one cuts the scan into more batches; one row group must fit.
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// Has pages compared with the checksums in their headers, as stored; a page without one passes. Costs a kernel over
+    /// the bytes and one host wait a batch; on the CPU, a pass over the bytes.
+    pub fn with_check_crc(mut self, check: bool) -> Self {
+        self.check_crc = check;
         self
     }
 
@@ -329,6 +338,7 @@ pub const TABLE: &[Setting] = &[
         "narrow: the narrowest type; file: what arrow-rs chooses",
     ),
     setting("--dictionaries", "PARQUET_GPU_DICTIONARIES", &[], "false", "keep the dictionaries of string columns"),
+    setting("--check-crc", "PARQUET_GPU_CHECK_CRC", &[], "false", "compare pages with the checksums in their headers"),
     setting("--merge-gap", "PARQUET_GPU_MERGE_GAP", &[], "64KiB", "ranges with a smaller gap are read as one"),
     setting("--merge-waste", "PARQUET_GPU_MERGE_WASTE", &[], "1MiB", "gaps that one read may hold"),
     setting(
@@ -400,6 +410,7 @@ impl ReadOptions {
         io.cufile_library = find("--cufile-library").map(|(_, path)| PathBuf::from(path));
         options.memory = read(find("--memory"), parse_size)?;
         options.batch_rows = read(find("--batch-rows"), number)?;
+        read(find("--check-crc"), flag)?.inspect(|it| options.check_crc = *it);
         options.strings = read(find("--strings"), StringType::from_str)?.unwrap_or_default();
         options.narrow_decimals = read(find("--decimals"), parse_decimals)?.unwrap_or_default();
         options.dictionaries = read(find("--dictionaries"), flag)?.unwrap_or_default();
@@ -455,7 +466,7 @@ mod tests {
         for setting in TABLE {
             let value = match setting.flag {
                 "--compat" => "off",
-                "--require-gds" | "--dictionaries" => "true",
+                "--require-gds" | "--dictionaries" | "--check-crc" => "true",
                 "--strings" => "view",
                 "--decimals" => "narrow",
                 _ => "12345",

@@ -44,6 +44,7 @@ enum FaultKind : uint32_t {
     FAULT_UTF8 = 11,               // not UTF-8
     FAULT_REPETITION_LEVELS = 20,  // as FAULT_LEVELS, of repetition levels; or a chunk that does not start with a row
     FAULT_FIXED_SIZE_LIST = 21,    // a fixed-size list of another size
+    FAULT_CRC = 40,                // a page has another checksum than its header states
     FAULT_DECIMAL_LENGTH = 30,     // a decimal has more bytes than its Arrow type
 };
 
@@ -220,6 +221,15 @@ struct ScatterArgs { uint64_t entries; uint64_t count; };
 struct PageHeadersArgs { uint64_t chunks; uint64_t headers; uint64_t results; uint64_t count; };
 struct SnappyArgs { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
 struct Lz4Args { uint64_t pages; uint64_t items; uint64_t fault; uint64_t count; };
+// A page with a checksum, as stored.
+struct CrcItem {
+    uint64_t source;
+    uint32_t bytes;
+    uint32_t crc;
+    uint32_t page;
+    uint32_t _pad;
+};
+struct CrcArgs { uint64_t items; uint64_t fault; uint64_t count; };
 struct LevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct NestedLevelsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 // `bases`: slots before a page, by class; for each item, the index of its first is in `first_bases`.

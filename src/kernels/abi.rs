@@ -71,6 +71,8 @@ structs! {
     PageHeadersArgs { chunks: u64, headers: u64, results: u64, count: u64 }
     SnappyArgs { pages: u64, items: u64, fault: u64, count: u64 }
     Lz4Args { pages: u64, items: u64, fault: u64, count: u64 }
+    CrcItem { source: u64, bytes: u32, crc: u32, page: u32, _pad: u32 }
+    CrcArgs { items: u64, fault: u64, count: u64 }
     LevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     NestedLevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     PageRowsArgs { states: u64, items: u64, runs: u64, count: u64 }
@@ -96,7 +98,7 @@ macro_rules! kernel_args {
 }
 
 kernel_args! {
-    ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, Lz4Args => Lz4, LevelsArgs => Levels,
+    ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, Lz4Args => Lz4, CrcArgs => Crc, LevelsArgs => Levels,
     NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
     SlotCountsArgs => SlotCounts,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, EntriesArgs => Entries, KeysArgs => Keys, ByteDecimalsArgs => ByteDecimals,
@@ -132,7 +134,7 @@ constants! {
     fault: u32, "FAULT_" {
         NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,
         DECOMPRESSED_LENGTH = 5, LEVELS = 6, VALUES_TRUNCATED = 7, DICTIONARY_INDEX = 8, RLE = 9, STRING_LENGTH = 10,
-        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21, DECIMAL_LENGTH = 30,
+        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21, CRC = 40, DECIMAL_LENGTH = 30,
     }
 }
 
@@ -152,6 +154,7 @@ pub fn fault_message(kind: u32) -> &'static str {
         fault::REPETITION_LEVELS => "malformed repetition levels",
         fault::FIXED_SIZE_LIST => "a fixed-size list has another size",
         fault::DECIMAL_LENGTH => "a decimal has more bytes than its Arrow type",
+        fault::CRC => "a page does not have the checksum that its header states",
         fault::UTF8 => "a string is not UTF-8",
         _ => "unknown fault",
     }

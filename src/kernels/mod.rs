@@ -61,6 +61,8 @@ kernels! {
     Zero = pqgpu_zero in "zero", 128 threads;
     /// Thrift page headers, a warp a chunk.
     PageHeaders = pqgpu_page_headers in "header", 32 threads;
+    /// Checksums of pages as stored, a block a page.
+    Crc = pqgpu_crc in "crc", 256 threads;
     /// Snappy pages, a block a page.
     Snappy = pqgpu_snappy in "snappy", 128 threads;
     /// Raw LZ4 pages, a block a page.

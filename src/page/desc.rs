@@ -200,6 +200,7 @@ impl PageTable {
                 let at = chunk.file_offset.saturating_add(header.body_offset).saturating_add(offset);
                 Error::corrupt(self.place(page).with_offset(at), abi::fault_message(kind))
             }
+            abi::fault::CRC => Error::corrupt(self.place(page), abi::fault_message(kind)),
             _ => Error::corrupt(
                 self.place(page),
                 format!("{}, at byte {offset} of the plain page", abi::fault_message(kind)),

@@ -87,6 +87,10 @@ impl Engine {
         let chunks: Vec<&ChunkPlan> = batch.chunks.iter().filter(|chunk| chunk.slab_offset.is_some()).collect();
         self.upload(&chunks, &on_cpu.bytes)?;
         let table = page::header::parse(&self.stream, &self.inputs(scan, batch, &chunks))?;
+        if scan.check_crc {
+            // SAFETY: the chunks lie in the slab, which `self` keeps, and their bytes are ordered before the stream.
+            unsafe { page::crc::check(&self.stream, &table)? };
+        }
         let (mut table, chunks) = self.divert(scan, batch, table, chunks, &mut on_cpu, fetcher)?;
         let (_plain, decompressed_on_cpu) = self.decompress(scan, &mut table, &chunks, &on_cpu.bytes)?;
         let leaves: BTreeSet<usize> = chunks.iter().map(|chunk| chunk.leaf).collect();
@@ -316,7 +320,12 @@ fn decode_on_cpu(scan: &Scan, batch: &BatchPlan, on_cpu: &OnCpu) -> Result<(Vec<
     let decoded = batch
         .row_groups
         .par_iter()
-        .map(|it| cpu::decode(&scan.footer, &projection, it.index, it.selection().as_ref(), &on_cpu.bytes))
+        .map(|it| {
+            if scan.check_crc {
+                cpu::check_crc(&scan.footer, &projection, it.index, &on_cpu.bytes)?;
+            }
+            cpu::decode(&scan.footer, &projection, it.index, it.selection().as_ref(), &on_cpu.bytes)
+        })
         .collect::<Result<Vec<_>>>()?;
     let schema = cpu::projected_schema(&scan.footer, &projection)?;
     let arrays = cpu::join(&schema, &decoded.into_iter().flatten().collect::<Vec<_>>())?;

@@ -15,7 +15,12 @@ pub(super) fn read(scan: &Scan, plan: &BatchPlan, fetcher: &mut Fetcher) -> Resu
     let decoded = plan
         .row_groups
         .par_iter()
-        .map(|it| cpu::decode(&scan.footer, &scan.projection, it.index, it.selection().as_ref(), &bytes))
+        .map(|it| {
+            if scan.check_crc {
+                cpu::check_crc(&scan.footer, &scan.projection, it.index, &bytes)?;
+            }
+            cpu::decode(&scan.footer, &scan.projection, it.index, it.selection().as_ref(), &bytes)
+        })
         .collect::<Result<Vec<_>>>()?;
     decoded
         .into_iter()

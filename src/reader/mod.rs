@@ -141,7 +141,8 @@ impl GpuReaderBuilder {
             page_bytes: page_bytes.fold(0, u64::saturating_add),
             ..ScanReport::default()
         };
-        let scan = Scan { footer, projection: self.selection.projection, schema, leaves: plan.leaves };
+        let (projection, leaves) = (self.selection.projection, plan.leaves);
+        let scan = Scan { footer, projection, schema, leaves, check_crc: self.options.check_crc };
         let queue = VecDeque::new();
         Ok(GpuReader { scan, batches: plan.batches.into(), fetcher, engine, gpu, ledger, queue, report })
     }
@@ -155,6 +156,8 @@ struct Scan {
     schema: SchemaRef,
     /// Projected leaves, ascending.
     leaves: Vec<usize>,
+    /// Whether checksums of pages are checked.
+    check_crc: bool,
 }
 
 impl Scan {

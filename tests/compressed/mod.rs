@@ -1,5 +1,6 @@
 //! Pages for the kernels that decompress, each in a launch of its own, and bytes worth compressing.
 #![allow(clippy::unwrap_used)]
+#![allow(dead_code)] // each test takes what it needs
 
 use parquet_gpu::device::staging::Staging;
 use parquet_gpu::device::{DeviceBuffer, Gpu, Stream};
@@ -23,7 +24,7 @@ impl Case {
 }
 
 /// Memory that ends where the bytes end, which begin `skew` bytes after an aligned address.
-fn on_device(stream: &Stream, bytes: &[u8], skew: u64) -> (DeviceBuffer, u64) {
+pub fn on_device(stream: &Stream, bytes: &[u8], skew: u64) -> (DeviceBuffer, u64) {
     let buffer = stream.gpu().alloc(bytes.len() as u64 + skew, stream, "a test").unwrap();
     // SAFETY: waited for below, while `bytes` is borrowed.
     unsafe { stream.copy_to_device(&buffer, skew, bytes).unwrap() };

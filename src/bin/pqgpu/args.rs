@@ -157,6 +157,9 @@ pub struct Common {
     /// Keep the dictionaries of string columns
     #[arg(long, env = "PARQUET_GPU_DICTIONARIES", value_parser = BoolishValueParser::new())]
     dictionaries: bool,
+    /// Compare pages with the checksums in their headers
+    #[arg(long, env = "PARQUET_GPU_CHECK_CRC", value_parser = BoolishValueParser::new())]
+    check_crc: bool,
     /// Ranges with a smaller gap are read as one [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PARQUET_GPU_MERGE_GAP")]
     merge_gap: Option<u64>,
@@ -192,6 +195,7 @@ impl Common {
         options.strings = self.strings.unwrap_or(options.strings);
         options.narrow_decimals = self.decimals.unwrap_or(options.narrow_decimals);
         options.dictionaries |= self.dictionaries;
+        options.check_crc |= self.check_crc;
         Ok(options)
     }
 
