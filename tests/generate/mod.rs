@@ -1,6 +1,8 @@
 //! Random columns, the same in every run.
 #![allow(dead_code)] // each test takes what it needs
 
+pub mod logical;
+
 use std::sync::Arc;
 
 use arrow::array::*;

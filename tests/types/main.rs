@@ -8,6 +8,7 @@ mod dictionaries;
 #[path = "../generate/mod.rs"]
 mod generate;
 mod levels;
+mod logical;
 mod options;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,66 @@
+//! The physical and logical types of Parquet, as the `parquet` crate writes them in a schema.
+#![allow(dead_code)] // each test takes what it needs
+
+/// Every physical type, alone and with each logical type that the format allows, old spellings included.
+pub const TYPES: &[&str] = &[
+    "boolean",
+    "int32",
+    "int32 (INTEGER(8,true))",
+    "int32 (INTEGER(16,true))",
+    "int32 (INTEGER(32,true))",
+    "int32 (INTEGER(8,false))",
+    "int32 (INTEGER(16,false))",
+    "int32 (INTEGER(32,false))",
+    "int32 (INT_8)",
+    "int32 (UINT_16)",
+    "int32 (DATE)",
+    "int32 (TIME(MILLIS,true))",
+    "int32 (TIME_MILLIS)",
+    "int32 (DECIMAL(9,2))",
+    "int64",
+    "int64 (INTEGER(64,true))",
+    "int64 (INTEGER(64,false))",
+    "int64 (UINT_64)",
+    "int64 (TIME(MICROS,true))",
+    "int64 (TIME(NANOS,false))",
+    "int64 (TIME_MICROS)",
+    "int64 (TIMESTAMP(MILLIS,true))",
+    "int64 (TIMESTAMP(MICROS,false))",
+    "int64 (TIMESTAMP(NANOS,true))",
+    "int64 (TIMESTAMP_MILLIS)",
+    "int64 (TIMESTAMP_MICROS)",
+    "int64 (DECIMAL(18,4))",
+    "int96",
+    "float",
+    "double",
+    "binary",
+    "binary (STRING)",
+    "binary (UTF8)",
+    "binary (ENUM)",
+    "binary (JSON)",
+    "binary (BSON)",
+    "binary (GEOMETRY)",
+    "binary (GEOGRAPHY)",
+    "binary (DECIMAL(38,4))",
+    "binary (DECIMAL(76,4))",
+    "fixed_len_byte_array(0)",
+    "fixed_len_byte_array(5)",
+    "fixed_len_byte_array(16) (UUID)",
+    "fixed_len_byte_array(2) (FLOAT16)",
+    "fixed_len_byte_array(12) (INTERVAL)",
+    "fixed_len_byte_array(3) (DECIMAL(5,1))",
+    "fixed_len_byte_array(16) (DECIMAL(38,4))",
+    "fixed_len_byte_array(17) (DECIMAL(39,4))",
+    "fixed_len_byte_array(32) (DECIMAL(76,4))",
+    "int32 (UNKNOWN)",
+    "int64 (UNKNOWN)",
+    "binary (UNKNOWN)",
+];
+
+/// A type as a field of a schema.
+pub fn field(repetition: &str, name: &str, data_type: &str) -> String {
+    match data_type.split_once(" (") {
+        Some((physical, logical)) => format!("{repetition} {physical} {name} ({logical}"),
+        None => format!("{repetition} {data_type} {name}"),
+    }
+}
