@@ -13,23 +13,23 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet_gpu::device::DeviceChoice;
 use parquet_gpu::verify::Verifier;
-use parquet_gpu::{Device, GpuReaderBuilder, ReadOptions, Result, io::Source};
+use parquet_gpu::{Device, GpuReaderBuilder, ReadOptions, Result, StringType, io::Source};
 
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus.tsv");
 
 /// What one file came to: `reads` (and equals arrow-rs), an error's kind, or what went wrong.
-fn outcome(path: &Path, device: &Device) -> String {
-    match scan(path, device) {
+fn outcome(path: &Path, device: &Device, options: &ReadOptions) -> String {
+    match scan(path, device, options) {
         Ok(outcome) => outcome,
         Err(error) => error.kind().into(),
     }
 }
 
-fn scan(path: &Path, device: &Device) -> Result<String> {
+fn scan(path: &Path, device: &Device, options: &ReadOptions) -> Result<String> {
     let source = Arc::new(Source::open(path.to_str().unwrap())?);
-    let options = ReadOptions::default().with_memory(1 << 30);
-    let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options);
-    let footer = builder.footer().clone();
+    let options = options.clone().with_memory(1 << 30);
+    let builder = GpuReaderBuilder::try_new(source.clone(), device.clone())?.with_options(options.clone());
+    let footer = builder.footer().with_types(&options)?;
     let mut reader = builder.build()?;
     let mut verifier = Verifier::new(source, &footer, &ProjectionMask::all(), None, None)?;
     while let Some(batch) = reader.next() {
@@ -85,9 +85,10 @@ fn peak_bytes() -> u64 {
 
 /// `column` is the one in the list of expected outcomes.
 fn run(device: &Device, column: &str) {
+    let options = ReadOptions::default();
     let Some((root, paths)) = corpus() else { return };
     let before = peak_bytes();
-    let outcomes: Vec<_> = paths.iter().map(|path| (path, outcome(&root.join(path), device))).collect();
+    let outcomes: Vec<_> = paths.iter().map(|path| (path, outcome(&root.join(path), device, &options))).collect();
     let count = |wanted: &str| outcomes.iter().filter(|(_, outcome)| outcome == wanted).count();
     println!("{}: {} files, {} read and equal arrow-rs", device.name(), outcomes.len(), count("reads"));
 
@@ -114,7 +115,7 @@ fn run(device: &Device, column: &str) {
 
     // A good file after all the bad ones.
     let good = paths.iter().find(|path| path.ends_with("data/alltypes_plain.snappy.parquet")).unwrap();
-    assert_eq!(outcome(&root.join(good), device), "reads");
+    assert_eq!(outcome(&root.join(good), device, &options), "reads");
     let peak = peak_bytes();
     assert!(peak < 2 << 30, "{peak} bytes at the peak, {before} before");
 }
@@ -128,6 +129,21 @@ fn on_the_cpu() {
 #[test]
 fn on_the_emulated_device() {
     run(&Device::open(DeviceChoice::Emulated(1)).unwrap(), "kernels");
+}
+
+/// With other Arrow types the outcomes are the same, and values equal those that arrow-rs makes of these types.
+#[cfg(feature = "emulated")]
+#[test]
+fn in_the_types_of_options() {
+    let Some((root, paths)) = corpus() else { return };
+    let device = Device::open(DeviceChoice::Emulated(3)).unwrap();
+    let options = ReadOptions::default().with_narrow_decimals(true).with_dictionaries(true);
+    let options = options.with_string_type(StringType::View);
+    let expected = expected();
+    for path in &paths {
+        let outcome = outcome(&root.join(path), &device, &options);
+        assert_eq!(Some(&outcome), expected.get(&("kernels".into(), path.clone())), "{path}");
+    }
 }
 
 #[test]
@@ -155,7 +171,7 @@ fn files_that_arrow_rs_refuses_and_others_read() {
         let theirs = ParquetRecordBatchReaderBuilder::try_new(file)
             .and_then(|it| Ok(it.build()?.collect::<Result<Vec<_>, _>>()?));
         assert!(theirs.is_err(), "arrow-rs reads {path} now");
-        assert_eq!(outcome(&root.join(path), &device), expected, "{path}");
+        assert_eq!(outcome(&root.join(path), &device, &ReadOptions::default()), expected, "{path}");
         read += usize::from(expected == "reads");
     }
     println!("{} files that arrow-rs refuses, {read} of which are read", list.lines().count() - 1);
