@@ -15,6 +15,7 @@
 //! A column's values go to slots: of a flat column, its rows; below lists, the elements of the last one ([`Field`]).
 
 pub mod decimals;
+mod delta;
 pub mod dictionary;
 pub mod fixed;
 mod keys;
@@ -52,8 +53,17 @@ use zero::Zeros;
 /// footer lists BIT_PACKED for levels that a flat column does not even have. What a page really uses is checked by
 /// [`unsupported`], once its header has been read.
 #[allow(deprecated)] // BIT_PACKED: in every file that parquet-mr 1.x wrote
-pub const GPU_ENCODINGS: &[Encoding] =
-    &[Encoding::PLAIN, Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::RLE, Encoding::BIT_PACKED];
+pub const GPU_ENCODINGS: &[Encoding] = &[
+    Encoding::PLAIN,
+    Encoding::PLAIN_DICTIONARY,
+    Encoding::RLE_DICTIONARY,
+    Encoding::RLE,
+    Encoding::BIT_PACKED,
+    Encoding::DELTA_BINARY_PACKED,
+    Encoding::DELTA_LENGTH_BYTE_ARRAY,
+    Encoding::DELTA_BYTE_ARRAY,
+    Encoding::BYTE_STREAM_SPLIT,
+];
 
 /// A batch to decode.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +164,7 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let mut work = Work::new(request, &shapes, pages)?;
     let entries = gpu.alloc(work.entry_bytes, stream, "entries of dictionaries")?;
     work.place_entries(entries.address());
+    let _expanded = work.expand.place(stream, &mut work.pages)?;
     let entry_leaves = keys::entry_leaves(request);
     let keys = Keys::new(request, &entry_leaves, &mut work);
     let leaves: Vec<&Leaf> = request.leaves.iter().copied().chain(entry_leaves.iter().map(|(_, leaf)| leaf)).collect();
@@ -189,6 +200,7 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let (entry_pages, entry_runs, key_pages) = keys.lists();
     let (entry_pages, entry_runs) = (staging.push(entry_pages), staging.push(entry_runs));
     let key_pages = staging.push(key_pages);
+    let expand_lists = work.expand.stage(&mut staging);
     let staged = staging.upload(stream, "page table")?;
     let mut table = Table {
         pages: staged.address(page_slot),
@@ -209,19 +221,26 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let (node_address, shaped) = (staged.address(node_slot), staged.address(shaped));
     nested::count(stream, request, &work, &table, node_address, shaped, selected)?;
 
-    // How many slots the levels make decides how large the arrays below lists are.
+    work.expand.launch(stream, &table, &staged, expand_lists)?;
+
+    // How many slots the levels make decides how large the arrays below lists are, and lengths how large strings are that are
+    // put together from parts.
     let mut sizes = nested::Sizes::default();
-    let mut shaped = None;
-    if !work.shaped.is_empty() || work.is_shaped.contains(&true) {
+    let (mut shaped, mut _strings) = (None, None);
+    let any_shaped = work.is_shaped.contains(&true);
+    if any_shaped || work.expand.has_strings() {
         let counts = levels.read_counts(stream, || reports.read(stream, report_bytes))?;
         no_fault(request, &keys, &reports)?;
-        sizes = shapes.size(request, &work, &reports.states(), &counts)?;
-        let mut zeros = Zeros::default();
-        for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| work.is_shaped[*at]) {
-            column.rows = sizes.slots[at];
+        _strings = work.expand.launch_strings(stream, &table, &staged, expand_lists, &reports.states())?;
+        if any_shaped {
+            sizes = shapes.size(request, &work, &reports.states(), &counts)?;
+            let mut zeros = Zeros::default();
+            for (at, column) in columns.iter_mut().enumerate().filter(|(at, _)| work.is_shaped[*at]) {
+                column.rows = sizes.slots[at];
+            }
+            arrays.alloc(stream, with_entries, &shapes, &mut columns, &mut zeros, |column| work.is_shaped[column])?;
+            shaped = Some(nested::shape(stream, &mut shapes, &work, &mut columns, &sizes, zeros, &mut table)?);
         }
-        arrays.alloc(stream, with_entries, &shapes, &mut columns, &mut zeros, |column| work.is_shaped[column])?;
-        shaped = Some(nested::shape(stream, &mut shapes, &work, &mut columns, &sizes, zeros, &mut table)?);
     }
 
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;

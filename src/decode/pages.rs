@@ -2,6 +2,7 @@
 
 use parquet::basic::Type as PhysicalType;
 
+use super::delta::{self, Expand};
 use super::nested::Shapes;
 use super::{Request, decimals, fixed};
 use crate::error::{Error, Place, Result};
@@ -28,6 +29,8 @@ pub(super) struct Work {
     pub(super) string_dictionaries: Vec<u32>,
     /// Bytes of the entries of string dictionaries.
     pub(super) entry_bytes: u64,
+    /// Pages that are expanded first.
+    pub(super) expand: Expand,
 }
 
 /// Why no kernel decodes this page, although the footer promised otherwise; `None` when one does.
@@ -61,6 +64,7 @@ pub fn unsupported(leaf: &Leaf, header: &PageHeader) -> Option<&'static str> {
             encoding::RLE if boolean => None,
             _ if dictionary_encoded && boolean => Some("dictionary-encoded booleans"),
             _ if dictionary_encoded => None,
+            other if delta::decodes(other, leaf) => None,
             _ => Some("the encoding of a data page"),
         },
         _ => Some("the kind of a page"),
@@ -68,7 +72,11 @@ pub fn unsupported(leaf: &Leaf, header: &PageHeader) -> Option<&'static str> {
 }
 
 pub(super) fn is_dictionary_encoded(header: &PageHeader) -> bool {
-    matches!(header.encoding, encoding::PLAIN_DICTIONARY | encoding::RLE_DICTIONARY)
+    is_dictionary_encoding(header.encoding)
+}
+
+pub(super) fn is_dictionary_encoding(encoding: u8) -> bool {
+    matches!(encoding, encoding::PLAIN_DICTIONARY | encoding::RLE_DICTIONARY)
 }
 
 impl Work {
@@ -180,6 +188,7 @@ impl Work {
             }
             self.flat.push(index as u32);
         }
+        self.expand.enter(leaf, &mut self.pages[index], index as u32);
         self.enter_values(&leaf.decode, index as u32);
         Ok(true)
     }

@@ -3,12 +3,12 @@
 use super::output::Output;
 use super::pages::Work;
 use super::zero::Zeros;
-use super::{Request, Table, blocks, utf8};
+use super::{Request, Table, blocks, pages, utf8};
 use crate::device::Stream;
 use crate::device::staging::Staging;
 use crate::error::{Error, Place, Result};
 use crate::footer::LeafDecode;
-use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, StringViewsArgs, encoding};
+use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, StringViewsArgs};
 
 pub(super) fn launch_refs(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
@@ -48,7 +48,7 @@ pub(super) fn gather(
     for &index in &work.strings {
         let page = &work.pages[index as usize];
         let total = &mut totals[page.column as usize];
-        if page.encoding == encoding::PLAIN && is_utf8(request, page.column as usize) {
+        if !pages::is_dictionary_encoding(page.encoding) && is_utf8(request, page.column as usize) {
             checked.push(index);
             checked_bases.push(*total);
         }

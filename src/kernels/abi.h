@@ -42,10 +42,11 @@ enum FaultKind : uint32_t {
     FAULT_RLE = 9,                 // a run or bit width is malformed
     FAULT_STRING_LENGTH = 10,      // a string runs past its page
     FAULT_UTF8 = 11,               // not UTF-8
-    FAULT_REPETITION_LEVELS = 20,  // as FAULT_LEVELS, of repetition levels; or a chunk that does not start with a row
-    FAULT_FIXED_SIZE_LIST = 21,    // a fixed-size list of another size
-    FAULT_CRC = 40,                // a page has another checksum than its header states
-    FAULT_DECIMAL_LENGTH = 30,     // a decimal has more bytes than its Arrow type
+    FAULT_REPETITION_LEVELS = 12,  // as FAULT_LEVELS, of repetition levels; or a chunk that does not start with a row
+    FAULT_FIXED_SIZE_LIST = 13,    // a fixed-size list of another size
+    FAULT_DELTA = 14,              // a header, block or count of a DELTA_* encoding is malformed
+    FAULT_DECIMAL_LENGTH = 15,     // a decimal has more bytes than its Arrow type
+    FAULT_CRC = 16,                // a page has another checksum than its header states
 };
 
 // The first fault of a batch, by page and then by offset, as one word that kernels lower with atomicMin:
@@ -97,6 +98,7 @@ struct Page {
     uint64_t first_row; // of its column in this batch; 0 for shaped columns
     uint64_t levels;    // shaped columns: a byte for each definition level; from the next multiple of 8 bytes on the same
                         // for repetition levels, where the column has any
+    uint64_t expanded;  // DELTA_* and BYTE_STREAM_SPLIT: where the plain values or a StringRef a value go; otherwise 0
     uint64_t counts;    // shaped columns: lists + 1 slot counts, by class; then of each list and each struct, and of the column itself, its valid slots
     uint32_t source_bytes;
     uint32_t body_bytes;
@@ -237,6 +239,11 @@ struct ShapeArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t st
 struct PageRowsArgs { uint64_t states; uint64_t items; uint64_t runs; uint64_t count; };
 struct StrikeOutArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t selected; uint64_t rows; uint64_t count; };
 struct SlotCountsArgs { uint64_t pages; uint64_t columns; uint64_t nodes; uint64_t states; uint64_t items; uint64_t count; };
+struct DeltaIntegersArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+struct DeltaLengthsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+// `targets`: for each item, where its strings go.
+struct DeltaStringsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t targets; uint64_t fault; uint64_t count; };
+struct SplitArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };

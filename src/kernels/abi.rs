@@ -47,7 +47,7 @@ structs! {
         def_encoding: u8, rep_encoding: u8, is_compressed: u8, has_crc: u8, _pad: [u8; 2],
     }
     Page {
-        source: u64, body: u64, entries: u64, first_row: u64, levels: u64, counts: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
+        source: u64, body: u64, entries: u64, first_row: u64, levels: u64, expanded: u64, counts: u64, source_bytes: u32, body_bytes: u32, num_values: u32,
         def_bytes: u32, rep_bytes: u32, column: u32, dictionary: u32, stated_values: u32,
         kind: u8, encoding: u8, def_encoding: u8, rep_encoding: u8, is_first: u8, _pad: [u8; 3],
     }
@@ -77,6 +77,10 @@ structs! {
     NestedLevelsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     PageRowsArgs { states: u64, items: u64, runs: u64, count: u64 }
     StrikeOutArgs { pages: u64, columns: u64, states: u64, items: u64, selected: u64, rows: u64, count: u64 }
+    DeltaIntegersArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    DeltaLengthsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
+    DeltaStringsArgs { pages: u64, columns: u64, states: u64, items: u64, targets: u64, fault: u64, count: u64 }
+    SplitArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     SlotCountsArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, count: u64 }
     ShapeArgs { pages: u64, columns: u64, nodes: u64, states: u64, items: u64, bases: u64, first_bases: u64, fault: u64, count: u64 }
     DictionaryStringsArgs { pages: u64, states: u64, items: u64, fault: u64, count: u64 }
@@ -100,7 +104,8 @@ macro_rules! kernel_args {
 kernel_args! {
     ScatterArgs => Scatter, PageHeadersArgs => PageHeaders, SnappyArgs => Snappy, Lz4Args => Lz4, CrcArgs => Crc, LevelsArgs => Levels,
     NestedLevelsArgs => NestedLevels, ShapeArgs => Shape, PageRowsArgs => PageRows, StrikeOutArgs => StrikeOut,
-    SlotCountsArgs => SlotCounts,
+    SlotCountsArgs => SlotCounts, DeltaIntegersArgs => DeltaIntegers, DeltaLengthsArgs => DeltaLengths,
+    DeltaStringsArgs => DeltaStrings, SplitArgs => Split,
     DictionaryStringsArgs => DictionaryStrings, FixedArgs => Fixed, StringRefsArgs => StringRefs, EntriesArgs => Entries, KeysArgs => Keys, ByteDecimalsArgs => ByteDecimals,
     StringGatherArgs => StringGather, StringViewsArgs => StringViews, Utf8Args => Utf8, ZeroArgs => Zero,
 }
@@ -123,7 +128,10 @@ constants! {
     /// `PageKind` in `abi.h`.
     page_kind: u8, "PAGE_" { DATA_V1 = 0, INDEX = 1, DICTIONARY = 2, DATA_V2 = 3 }
     /// `Encoding` in `abi.h`.
-    encoding: u8, "ENCODING_" { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, BIT_PACKED = 4, RLE_DICTIONARY = 8 }
+    encoding: u8, "ENCODING_" {
+        PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, BIT_PACKED = 4, DELTA_BINARY_PACKED = 5, DELTA_LENGTH_BYTE_ARRAY = 6,
+        DELTA_BYTE_ARRAY = 7, RLE_DICTIONARY = 8, BYTE_STREAM_SPLIT = 9,
+    }
     /// `Conversion` in `abi.h`.
     conversion: u32, "CONVERT_" {
         COPY = 0, BOOL = 1, SIGN_EXTEND = 2, BIG_ENDIAN = 3, INT96_NANOS = 4, DIVIDE = 5, MULTIPLY = 6, COPY_TAIL = 7,
@@ -134,7 +142,7 @@ constants! {
     fault: u32, "FAULT_" {
         NONE = 0, HEADER_TRUNCATED = 1, HEADER_MALFORMED = 2, BODY_TRUNCATED = 3, DECOMPRESS = 4,
         DECOMPRESSED_LENGTH = 5, LEVELS = 6, VALUES_TRUNCATED = 7, DICTIONARY_INDEX = 8, RLE = 9, STRING_LENGTH = 10,
-        UTF8 = 11, REPETITION_LEVELS = 20, FIXED_SIZE_LIST = 21, CRC = 40, DECIMAL_LENGTH = 30,
+        UTF8 = 11, REPETITION_LEVELS = 12, FIXED_SIZE_LIST = 13, DELTA = 14, DECIMAL_LENGTH = 15, CRC = 16,
     }
 }
 
@@ -152,6 +160,7 @@ pub fn fault_message(kind: u32) -> &'static str {
         fault::RLE => "malformed run-length encoding",
         fault::STRING_LENGTH => "a string runs past its page",
         fault::REPETITION_LEVELS => "malformed repetition levels",
+        fault::DELTA => "malformed delta encoding",
         fault::FIXED_SIZE_LIST => "a fixed-size list has another size",
         fault::DECIMAL_LENGTH => "a decimal has more bytes than its Arrow type",
         fault::CRC => "a page does not have the checksum that its header states",

@@ -111,7 +111,7 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     const bool dictionary = is_dictionary(page);
     const bool boolean = column.conversion == CONVERT_BOOL;
     const bool runs_of_values = dictionary || page.encoding == ENCODING_RLE;
-    const uint32_t value_offset = (uint32_t)(state.values - page.body);
+    const uint32_t value_offset = page.expanded ? 0 : (uint32_t)(state.values - page.body);
 
     // Where values are read, and whether all that the levels ask for are there.
     Values values;
@@ -133,10 +133,10 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
         fault = runs.fault;
     } else {
         values.first = state.values;
-        values.low = page.body;
+        values.low = page.expanded ? state.values : page.body;
         values.high = state.values + state.value_bytes;
         // arrow-rs sizes the pages of fixed-length byte arrays exactly, V2 pages by what their header states.
-        const bool exact = column.flags & COLUMN_FIXED_LEN;
+        const bool exact = (column.flags & COLUMN_FIXED_LEN) && !page.expanded;
         const uint64_t count = exact && page.kind == PAGE_DATA_V2 ? page.stated_values : state.valid;
         const uint64_t needed = boolean ? (count + 7) / 8 : count * column.in_width;
         if (exact && needed != state.value_bytes) {

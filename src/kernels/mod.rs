@@ -79,6 +79,14 @@ kernels! {
     SlotCounts = pqgpu_slot_counts in "nested", 128 threads;
     /// Levels to the offsets and validity bits of lists, structs and leaves, a block a page.
     Shape = pqgpu_shape in "nested", 128 threads;
+    /// DELTA_BINARY_PACKED pages to plain values, a block a page.
+    DeltaIntegers = pqgpu_delta_integers in "delta", 128 threads;
+    /// Lengths of the strings of DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY pages, a block a page.
+    DeltaLengths = pqgpu_delta_lengths in "delta", 128 threads;
+    /// Prefixes and suffixes of DELTA_BYTE_ARRAY pages to strings, a block a page.
+    DeltaStrings = pqgpu_delta_strings in "delta", 128 threads;
+    /// BYTE_STREAM_SPLIT pages to plain values, a block a page.
+    Split = pqgpu_split in "split", 128 threads;
     /// String dictionaries to references, a block a dictionary page.
     DictionaryStrings = pqgpu_dictionary_strings in "dictionary", 128 threads;
     /// Fixed-width values, PLAIN or from a dictionary, a block a page.
@@ -106,6 +114,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("ring.cuh", include_str!("ring.cuh")),
     ("bytes.cuh", include_str!("bytes.cuh")),
     ("rows.cuh", include_str!("rows.cuh")),
+    ("delta.cuh", include_str!("delta.cuh")),
     ("levels.cuh", include_str!("levels.cuh")),
     ("chain.cuh", include_str!("chain.cuh")),
     ("indices.cuh", include_str!("indices.cuh")),

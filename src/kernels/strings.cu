@@ -4,7 +4,7 @@
 
 KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
     if (blockIdx.x >= args.count) return;
-    // A page is either dictionary-encoded or PLAIN.
+    // A page is either dictionary-encoded or PLAIN, or its values have been listed.
     union Source {
         struct { Runs runs; uint32_t indices[TILE_ROWS]; } dictionary;
         Chain plain;
@@ -17,6 +17,7 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
     if (state.values == 0) return;
     const Column column = at<const Column>(args.columns)[page.column];
     const bool dictionary = is_dictionary(page);
+    const StringRef* listed = page.expanded ? at<const StringRef>(page.expanded) : nullptr;
     const uint32_t value_offset = (uint32_t)(state.values - page.body);
     Runs& runs = source.dictionary.runs;
     Chain& chain = source.plain;
@@ -32,7 +33,7 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
             if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset, runs.fault);
             return;
         }
-    } else if (threadIdx.x == 0) {
+    } else if (!listed && threadIdx.x == 0) {
         chain_begin(chain, state.values, page.body, state.value_bytes);
     }
 
@@ -47,10 +48,10 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
         value = tile.end_value;
         // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart, and a
         // chain must be followed through all between.
-        uint32_t window = dictionary ? tile.first_value : chained;
+        uint32_t window = dictionary || listed ? tile.first_value : chained;
         bool begins = true;
         do {
-            const uint32_t count = min(TILE_ROWS, tile.end_value - window);
+            const uint32_t count = listed ? tile.end_value - window : min(TILE_ROWS, tile.end_value - window);
             uint32_t fault = FAULT_NONE;
             uint32_t position = 0;
             if (dictionary) {
@@ -58,7 +59,7 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
                     fault = runs.fault;
                     position = runs.position;
                 }
-            } else {
+            } else if (!listed) {
                 chain_next(chain, count);
                 chained += count;
                 fault = chain.fault;
@@ -78,7 +79,9 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
                 if (tile_valid(tile, it)) {
                     const uint32_t from = tile_value(tile, column.ranks, row, it) - window;
                     if (from >= count) continue; // another window has it
-                    if (!dictionary) {
+                    if (listed) {
+                        ref = listed[window + from];
+                    } else if (!dictionary) {
                         ref.address = state.values + chain.start[from];
                         ref.bytes = chain.length[from];
                     } else if (source.dictionary.indices[from] < entry_count) {

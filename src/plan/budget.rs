@@ -1,7 +1,7 @@
 //! Device memory that the footer lets us expect, and where batches are cut.
 
 use arrow::datatypes::DataType;
-use parquet::basic::{Compression, Type as PhysicalType};
+use parquet::basic::{Compression, Encoding, Type as PhysicalType};
 
 use super::ChunkPlan;
 use super::ranges::EDGE;
@@ -90,6 +90,21 @@ pub(super) fn cost(
         add(stored.saturating_add(2 * EDGE)); // widened at both ends
         if chunk.compression() != Compression::UNCOMPRESSED {
             add(plain);
+        }
+        let expanded = |it: &Encoding| {
+            use Encoding as E;
+            matches!(
+                it,
+                E::DELTA_BINARY_PACKED | E::DELTA_LENGTH_BYTE_ARRAY | E::DELTA_BYTE_ARRAY | E::BYTE_STREAM_SPLIT
+            )
+        };
+        if chunk.encodings().any(|it| expanded(&it)) {
+            // Plain values, or references and, where they are put together, strings.
+            let width = u64::from(leaf.type_length).max(STRING_REF);
+            add(rows.saturating_mul(width));
+            if chunk.encodings().any(|it| it == Encoding::DELTA_BYTE_ARRAY) {
+                add(text);
+            }
         }
         let pages = footer.data_pages(row_group, index).map_or(stored / GUESSED_PAGE + 8, |it| it as u64);
         add(pages.saturating_mul(PAGE));

@@ -449,7 +449,12 @@ fn pages_that_no_kernel_decodes_are_told_from_their_headers() {
         (&flags, v1(1, encoding::RLE_DICTIONARY), false),
         (&flags, dictionary(1), false),
         (&int32(true), v1(1, encoding::RLE), false),
-        (&int32(true), v1(1, 5), false), // DELTA_BINARY_PACKED
+        (&int32(true), v1(1, encoding::DELTA_BINARY_PACKED), true),
+        (&int32(true), v1(1, encoding::DELTA_BYTE_ARRAY), false),
+        (&int32(true), v1(1, encoding::BYTE_STREAM_SPLIT), true),
+        (&fixed, v1(1, encoding::DELTA_BYTE_ARRAY), true),
+        (&fixed, v1(1, encoding::DELTA_LENGTH_BYTE_ARRAY), false),
+        (&flags, v1(1, encoding::BYTE_STREAM_SPLIT), false),
         (&int32(true), v2(1, 0, encoding::PLAIN_DICTIONARY, 0), true),
         (&int32(true), PageHeader { encoding: 9, ..dictionary(1) }, false),
         (&int32(true), bad_levels, false),
