@@ -137,7 +137,9 @@ impl Expand {
         let mut targets = Vec::with_capacity(self.strings.len());
         for &index in &self.strings {
             targets.push(bytes);
-            let own = states[index as usize].string_bytes.checked_next_multiple_of(ALIGN).ok_or_else(too_many)?;
+            // Strings without bytes have a place, too: an address of 0 means a page with a fault.
+            let own =
+                states[index as usize].string_bytes.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_many)?;
             bytes = bytes.checked_add(own).ok_or_else(too_many)?;
         }
         let memory = stream.gpu().alloc(bytes, stream, what)?;

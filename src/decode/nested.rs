@@ -44,6 +44,8 @@ struct Path {
     structs: Vec<usize>,
     /// Whether a fixed-size list is among the lists.
     fixed_size: bool,
+    /// The definition level of what lies above the column: from there on, only the column itself can be null.
+    def: u32,
 }
 
 impl Path {
@@ -67,7 +69,7 @@ impl Shapes {
         let mut shapes = Self { paths: vec![Path::default(); request.leaves.len()], ..Self::default() };
         let mut next = 0;
         for (field, _) in request.fields {
-            let branch = shapes.grow(field, &mut next, &[])?;
+            let branch = shapes.grow(field, &mut next, &[], 0)?;
             shapes.branches.push(branch);
         }
         if next != request.leaves.len() {
@@ -76,8 +78,8 @@ impl Shapes {
         Ok(shapes)
     }
 
-    /// Numbers the nodes of `field`, above which `lists` lie. `next` is the column that comes next.
-    fn grow(&mut self, field: &Field, next: &mut usize, lists: &[usize]) -> Result<Branch> {
+    /// Numbers the nodes of `field`, above which `lists` lie, the last of what lies there with definition level `def`. `next` is the column that comes next.
+    fn grow(&mut self, field: &Field, next: &mut usize, lists: &[usize], def: u32) -> Result<Branch> {
         Ok(match field {
             Field::Leaf(leaf) => {
                 if leaf != next || *leaf >= self.paths.len() {
@@ -85,18 +87,21 @@ impl Shapes {
                 }
                 self.paths[*leaf].lists = lists.to_vec();
                 self.paths[*leaf].fixed_size = lists.iter().any(|list| self.nodes[*list].shape.is_fixed_size != 0);
+                self.paths[*leaf].def = def;
                 *next += 1;
                 Branch::Leaf(*leaf)
             }
-            Field::Struct { def, children } => {
+            Field::Struct { def: own, children } => {
                 let owner = *next;
-                let node = def.map(|def| {
+                let node = own.map(|def| {
                     let shape = abi::Node { def, slot_class: lists.len() as u32, ..abi::Node::default() };
                     self.nodes.push(Node { owner, at: 0, nullable: true, shape });
                     self.nodes.len() - 1
                 });
-                let children =
-                    children.iter().map(|child| self.grow(child, next, lists)).collect::<Result<Vec<_>>>()?;
+                let children = children
+                    .iter()
+                    .map(|child| self.grow(child, next, lists, own.unwrap_or(def)))
+                    .collect::<Result<Vec<_>>>()?;
                 if let (Some(node), Some(path)) = (node, self.paths.get_mut(owner)) {
                     path.structs.push(node);
                     self.nodes[node].at = path.structs.len() - 1;
@@ -120,7 +125,7 @@ impl Shapes {
                 self.nodes.push(Node { owner: *next, at: lists.len(), nullable: *nullable, shape });
                 let node = self.nodes.len() - 1;
                 let lists: Vec<usize> = lists.iter().copied().chain([node]).collect();
-                let element = Box::new(self.grow(element, next, &lists)?);
+                let element = Box::new(self.grow(element, next, &lists, *def)?);
                 Branch::List { node, element }
             }
         })
@@ -295,7 +300,7 @@ impl Shapes {
         let mut leaves: Vec<Option<Leaf>> = leaves.into_iter().map(Some).collect();
         let mut arrays = Vec::with_capacity(self.branches.len());
         for (branch, (field, data_type)) in self.branches.iter().zip(request.fields) {
-            let array = self.array(branch, data_type, &mut leaves, &mut nodes, sizes)?;
+            let array = self.array(request, branch, data_type, &mut leaves, &mut nodes, sizes)?;
             if array.len as u64 != request.rows {
                 let leaf = field.leaves().first().map(|leaf| request.leaves[*leaf].path.clone());
                 let message = format!("a field of {} rows in a batch of {}", array.len, request.rows);
@@ -308,6 +313,7 @@ impl Shapes {
 
     fn array(
         &self,
+        request: &Request<'_>,
         branch: &Branch,
         data_type: &DataType,
         leaves: &mut [Option<Leaf>],
@@ -318,6 +324,9 @@ impl Shapes {
         let (node, children) = match branch {
             Branch::Leaf(leaf) => {
                 let Leaf { output, slots, nulls, children } = leaves[*leaf].take().ok_or_else(other)?;
+                // A required leaf is null where a struct or fixed-size list above it is, which that one tells.
+                let optional = request.leaves[*leaf].max_def > self.paths[*leaf].def;
+                let nulls = if optional { nulls } else { 0 };
                 return Ok(DeviceArray { children, ..output.into_array(data_type.clone(), slots, nulls)? });
             }
             Branch::Struct { node, children } => {
@@ -326,7 +335,7 @@ impl Shapes {
                     return Err(other());
                 }
                 let child = |(child, field): (&_, &arrow::datatypes::FieldRef)| {
-                    self.array(child, field.data_type(), leaves, nodes, sizes)
+                    self.array(request, child, field.data_type(), leaves, nodes, sizes)
                 };
                 (*node, children.iter().zip(fields).map(child).collect::<Result<Vec<_>>>()?)
             }
@@ -338,7 +347,7 @@ impl Shapes {
                     | DataType::Map(field, _) => field.data_type(),
                     _ => return Err(other()),
                 };
-                (Some(*node), vec![self.array(element, element_type, leaves, nodes, sizes)?])
+                (Some(*node), vec![self.array(request, element, element_type, leaves, nodes, sizes)?])
             }
         };
         let shape = node.map(|node| self.nodes[node].shape);

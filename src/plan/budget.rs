@@ -22,7 +22,10 @@ const OFFSET: u64 = 4;
 const BUFFER: u64 = 256;
 
 /// Bytes for each page: its header, descriptor, state and places in work lists.
-const PAGE: u64 = 56 + 110;
+const PAGE: u64 = 56 + 184;
+
+/// Bytes for each page and level of a column below lists or structs: counts of slots, and the slots before the page.
+const PAGE_LEVEL: u64 = 24;
 
 /// Bytes of a page when nothing tells; `page::header` guesses the same.
 const GUESSED_PAGE: u64 = 16 << 10;
@@ -108,6 +111,9 @@ pub(super) fn cost(
         }
         let pages = footer.data_pages(row_group, index).map_or(stored / GUESSED_PAGE + 8, |it| it as u64);
         add(pages.saturating_mul(PAGE));
+        if leaf.max_rep > 0 || leaf.max_def > 1 {
+            add(pages.saturating_mul(PAGE_LEVEL * (u64::from(leaf.max_rep) + u64::from(leaf.max_def) + 1)));
+        }
         add(bits);
         match leaf.decode {
             LeafDecode::Fixed { out_width: 0, .. } => add(bits),

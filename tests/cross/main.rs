@@ -30,6 +30,7 @@ use generate::Random;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection};
 use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet_gpu::io::Source;
 use parquet_gpu::verify::Verifier;
 use parquet_gpu::{Device, Error, GpuReaderBuilder, ReadOptions, ScanReport};
@@ -122,6 +123,25 @@ impl Subject {
     /// All of a file.
     pub fn whole(name: impl Into<String>, bytes: Bytes) -> Self {
         Self { name: name.into(), bytes, leaves: None, cut: Cut::No, rows: Rows::All, groups: Groups::All }
+    }
+
+    /// Pages of the file, or as many as arrow-rs finds.
+    fn pages(&self) -> u64 {
+        let Ok(file) = SerializedFileReader::new(self.bytes.clone()) else { return 0 };
+        let mut pages = 0;
+        for group in 0..file.num_row_groups() {
+            let Ok(group) = file.get_row_group(group) else { continue };
+            for column in 0..group.num_columns() {
+                let Ok(mut reader) = group.get_column_page_reader(column) else { continue };
+                while let Ok(Some(_)) = reader.peek_next_page() {
+                    pages += 1;
+                    if reader.skip_next_page().is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        pages
     }
 
     /// Scans on every device, the emulated one in the order of `seed`, and compares each batch and the whole with
@@ -220,7 +240,8 @@ impl Subject {
                 // Row groups alone: the largest of them is the least that can be asked for.
                 let alone = builder(roomy.clone().with_batch_rows(1))?.plan()?;
                 let least = alone.batches.iter().map(|it| it.memory).max().unwrap_or(0);
-                roomy.with_memory(least + least / 2 + (64 << 10))
+                // A plan guesses how many pages there are.
+                roomy.with_memory(least + least / 2 + (64 << 10) + 600 * self.pages())
             }
         };
         let builder = builder(options)?;
