@@ -289,7 +289,7 @@ fn no_fault(request: &Request<'_>, keys: &Keys, reports: &Reports) -> Result<()>
     let word = reports.fault();
     let word = match word {
         u64::MAX => word,
-        _ => word & (FAULT_PAGE - 1) | keys.source(word / FAULT_PAGE) * FAULT_PAGE,
+        _ => (word & (FAULT_PAGE - 1)) | (keys.source(word / FAULT_PAGE) * FAULT_PAGE),
     };
     request.table.fault(word).map_or(Ok(()), Err)
 }
