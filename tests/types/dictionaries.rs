@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet_gpu::{Device, ReadOptions};
 
 use crate::generate::{Random, array};
-use crate::{assert_same, check, devices, reference, scan, styles, write};
+use crate::{assert_same, check, devices, reference, refused, scan, styles, write};
 
 fn of(key: DataType, value: DataType) -> DataType {
     DataType::Dictionary(Box::new(key), Box::new(value))
@@ -153,4 +153,69 @@ fn entries_beyond_the_keys_are_left_to_arrow_rs() {
         assert_same("a row group at a time", &batch, &expected);
         assert!(on_cpu.is_empty(), "{on_cpu:?}");
     }
+}
+
+/// A page without dictionary behind one with, in the second of two row groups, both of marked strings.
+fn marked(value: DataType) -> Vec<u8> {
+    let text: Vec<String> = (0..120).map(|row| format!("mark{}", if row < 60 { row % 7 } else { row })).collect();
+    let text: ArrayRef = Arc::new(StringArray::from(text));
+    let data_type = of(DataType::Int32, value);
+    let column = cast(&text, &data_type).unwrap();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![Field::new("a", data_type, true)])), vec![column]);
+    let properties = WriterProperties::builder()
+        .set_dictionary_page_size_limit(200)
+        .set_data_page_row_count_limit(10)
+        .set_write_batch_size(5);
+    write(&batch.unwrap(), properties, 60).to_vec()
+}
+
+fn find(bytes: &[u8], text: &[u8]) -> usize {
+    bytes.windows(text.len()).position(|it| it == text).unwrap()
+}
+
+/// The entry of a dictionary and the value of a page without one: whichever is not UTF-8, its page is named.
+#[test]
+fn entries_that_are_not_utf8() {
+    for (text, row_group, first_page) in [("mark3", 0, true), ("mark118", 1, false)] {
+        let mut bytes = marked(DataType::Utf8);
+        let at = find(&bytes, text.as_bytes());
+        bytes[at] = 0xff;
+        for error in refused(text, &bytes.into(), 2) {
+            let place = error.place().unwrap();
+            assert!(error.to_string().contains("UTF-8"), "{error}");
+            assert_eq!((place.row_group, place.page == Some(0)), (Some(row_group), first_page), "{error}");
+        }
+    }
+}
+
+/// With any byte of its pages changed, a file of dictionaries is read as arrow-rs reads it, or refused with an error.
+#[test]
+fn changed_bytes() {
+    let whole = marked(DataType::Binary);
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new();
+    let metadata = metadata.parse_and_finish(&bytes::Bytes::from(whole.clone())).unwrap();
+    let last = metadata.row_groups().last().unwrap().column(0);
+    let (start, bytes) = last.byte_range();
+    let (mut read, mut refused) = (0, 0);
+    for (at, device) in (4..(start + bytes) as usize).step_by(3).zip(devices::devices(1).iter().cycle()) {
+        let mut changed = whole.clone();
+        changed[at] ^= 1 << (at % 8);
+        let changed = changed.into();
+        let ours = scan(&changed, Device::Gpu(device.clone()), ReadOptions::default(), None);
+        match (reference(&changed, None), ours) {
+            (Ok(theirs), Ok((ours, _))) => {
+                assert_same(&format!("byte {at}"), &ours, &theirs);
+                read += 1;
+            }
+            // Headers that lie about the number of values: arrow-rs takes fewer rows.
+            (Ok(_), Err(error)) if error.to_string().contains("the column chunk ends after") => refused += 1,
+            (Ok(_), Err(error)) => panic!("byte {at}: {error}"),
+            (Err(error), Ok(_)) => panic!("byte {at}: arrow-rs says {error}"),
+            (Err(_), Err(error)) => {
+                assert!(!error.to_string().contains("not valid"), "byte {at}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{read} changed files were read as by arrow-rs, {refused} refused as by arrow-rs");
 }
