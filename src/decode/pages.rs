@@ -230,7 +230,13 @@ pub(super) fn column(leaf: &Leaf, rows: u64, selected: bool) -> abi::Column {
         }
         LeafDecode::Strings { offset_width, .. } => column.out_width = offset_width,
         LeafDecode::Decimals { out_width } => column.out_width = out_width,
-        LeafDecode::Dictionary { key_width, .. } => column.out_width = key_width,
+        LeafDecode::Dictionary { key_width, ref values, .. } => {
+            column.out_width = key_width;
+            // The width of what pages without a dictionary are expanded to, before their values become entries.
+            if let LeafDecode::Fixed { in_width, .. } = **values {
+                column.in_width = in_width;
+            }
+        }
         LeafDecode::Levels | LeafDecode::Cpu(_) => {}
     }
     column

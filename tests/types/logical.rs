@@ -80,6 +80,10 @@ fn every_logical_type() {
     for (style, properties) in styles() {
         for data_type in logical::TYPES {
             for repetition in ["optional", "required"] {
+                // A type that is always null: values that contradict it have a test of their own.
+                if repetition == "required" && data_type.ends_with("(UNKNOWN)") {
+                    continue;
+                }
                 let field = logical::field(repetition, "a", data_type);
                 let bytes = column(&mut random, data_type, &field, &properties);
                 compared += check(&format!("{style}, {field}"), &bytes, 0..1);

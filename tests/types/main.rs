@@ -27,7 +27,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet_gpu::io::Source;
 use parquet_gpu::{Device, Error, GpuReaderBuilder, ReadOptions, Result};
 
-/// Ways to write: each page version, with and without dictionaries, with dictionaries that soon are full, and compressed.
+/// Ways to write: each page version, with and without dictionaries, with dictionaries that soon are full, and compressed;
+/// the values without a dictionary are PLAIN, and of version 2 also in the DELTA encodings.
 pub fn styles() -> Vec<(String, WriterPropertiesBuilder)> {
     let mut styles = Vec::new();
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
@@ -41,7 +42,10 @@ pub fn styles() -> Vec<(String, WriterPropertiesBuilder)> {
                 .set_data_page_row_count_limit(70)
                 .set_write_batch_size(16)
                 .set_compression(codec);
-            // Of version 2, the writer falls back to other encodings than PLAIN.
+            if version == WriterVersion::PARQUET_2_0 && name != "dictionary" {
+                // The writer's own choice: DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY, RLE.
+                styles.push((format!("{version:?} delta, {name}"), properties.clone()));
+            }
             let properties = properties.set_encoding(parquet::basic::Encoding::PLAIN);
             styles.push((format!("{version:?} {name}"), properties));
         }
