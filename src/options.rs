@@ -126,6 +126,8 @@ pub struct ReadOptions {
     pub batch_rows: Option<u64>,
     /// Pages whose header states a checksum are compared with it.
     pub check_crc: bool,
+    /// The libnvcomp to load instead of the one that is found.
+    pub nvcomp_library: Option<PathBuf>,
     /// The Arrow type of strings.
     pub strings: StringType,
     /// Whether decimals get their narrowest Arrow type.
@@ -168,6 +170,12 @@ impl ReadOptions {
     /// Sets the device-memory budget in bytes. A smaller one cuts the scan into more batches; one row group must fit.
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// Names the libnvcomp to load, for ZSTD and GZIP on a GPU. Where there is none, the CPU decompresses them.
+    pub fn with_nvcomp_library(mut self, path: impl Into<PathBuf>) -> Self {
+        self.nvcomp_library = Some(path.into());
         self
     }
 
@@ -348,6 +356,7 @@ pub const TABLE: &[Setting] = &[
         "false",
         "fail unless every byte provably went to the GPU directly",
     ),
+    setting("--nvcomp-library", "PARQUET_GPU_NVCOMP_LIBRARY", &[], "the one that is found", "the libnvcomp to load"),
     setting("--cufile-library", "PARQUET_GPU_CUFILE_LIBRARY", &[], "the one that is found", "the libcufile to load"),
 ];
 
@@ -410,6 +419,7 @@ impl ReadOptions {
         io.cufile_library = find("--cufile-library").map(|(_, path)| PathBuf::from(path));
         options.memory = read(find("--memory"), parse_size)?;
         options.batch_rows = read(find("--batch-rows"), number)?;
+        options.nvcomp_library = find("--nvcomp-library").map(|(_, path)| PathBuf::from(path));
         read(find("--check-crc"), flag)?.inspect(|it| options.check_crc = *it);
         options.strings = read(find("--strings"), StringType::from_str)?.unwrap_or_default();
         options.narrow_decimals = read(find("--decimals"), parse_decimals)?.unwrap_or_default();

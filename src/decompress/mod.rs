@@ -3,11 +3,12 @@
 //! [`place`] decides for each page where its plain body lies: where it is stored, when it is not compressed, or in
 //! scratch memory, and which kernel writes it there. The caller uploads the pages and the work lists and launches.
 //!
-//! What no kernel here decompresses is made plain before: [`host`] has the CPU do it, and enters the bodies in the page
+//! What no kernel here decompresses is made plain before: [`nvcomp`] or, on the CPU, [`host`] does it, and enters the bodies in the page
 //! table, so that [`place`] and all that comes after see pages that were never compressed.
 
 pub mod host;
 pub mod lz4;
+pub mod nvcomp;
 pub mod snappy;
 
 use parquet::basic::Compression;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::ArrayData;
 use arrow::datatypes::DataType;
@@ -15,6 +16,7 @@ use crate::batch::{DeviceArray, DeviceBatch};
 use crate::cpu;
 use crate::decode::{self, SelectedRows};
 use crate::decompress::host::HostDecompressor;
+use crate::decompress::nvcomp;
 use crate::device::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
 use crate::error::{Error, Place, Result};
 use crate::footer::{Field, Leaf};
@@ -22,6 +24,7 @@ use crate::io::fetch::Fetcher;
 use crate::io::host::HostBytes;
 use crate::page::{self, ChunkInput, PageTable};
 use crate::plan::{self, BatchPlan, ChunkPlan, RangePlan, Route, RouteReason};
+use crate::sys::nvcomp::NvComp;
 
 /// The device side of a scan.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(super) struct Engine {
     /// On their way to the slab until the stream has been waited for.
     stored: Option<PinnedBuffer>,
     decompressor: HostDecompressor,
+    /// Where the plan leaves codecs to it.
+    nvcomp: Option<Arc<NvComp>>,
 }
 
 /// A batch, and which of its columns arrow-rs decoded.
@@ -58,9 +63,9 @@ impl OnCpu {
 }
 
 impl Engine {
-    pub(super) fn new(gpu: Gpu) -> Result<Self> {
+    pub(super) fn new(gpu: Gpu, nvcomp: Option<Arc<NvComp>>) -> Result<Self> {
         let stream = gpu.new_stream()?;
-        Ok(Self { gpu, stream, slab: None, stored: None, decompressor: HostDecompressor::default() })
+        Ok(Self { gpu, stream, slab: None, stored: None, decompressor: HostDecompressor::default(), nvcomp })
     }
 
     pub(super) fn read(&mut self, scan: &Scan, batch: &BatchPlan, fetcher: &mut Fetcher) -> Result<Read> {
@@ -92,7 +97,7 @@ impl Engine {
             unsafe { page::crc::check(&self.stream, &table)? };
         }
         let (mut table, chunks) = self.divert(scan, batch, table, chunks, &mut on_cpu, fetcher)?;
-        let (_plain, decompressed_on_cpu) = self.decompress(scan, &mut table, &chunks, &on_cpu.bytes)?;
+        let (_plain, decompressed_on_cpu) = self.decompress(scan, &mut table, &chunks, &mut on_cpu.bytes, fetcher)?;
         let leaves: BTreeSet<usize> = chunks.iter().map(|chunk| chunk.leaf).collect();
         let leaves: Vec<_> = leaves.into_iter().map(|leaf| &scan.footer.leaves[leaf]).collect();
         let columns: Vec<usize> =
@@ -111,7 +116,7 @@ impl Engine {
         // arrow-rs decodes while kernels do.
         let (on_gpu, from_cpu) = rayon::join(
             // SAFETY: the chunks lie in the slab, which `self` keeps, and `fetch` ordered their bytes before the stream;
-            // what the CPU decompressed lies in `_plain`.
+            // what was decompressed before lies in `_plain`.
             || unsafe { decode::decode_batch(&self.stream, &request) },
             || decode_on_cpu(scan, batch, &on_cpu),
         );
@@ -165,24 +170,48 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the CPU decompress what no kernel does, and enters the plain bodies in the table. They live as long as the
-    /// buffer returned; beside it, how many chunks of which codec they are.
+    /// Has nvCOMP and the CPU decompress what no kernel does, and enters the plain bodies in the table. They live as long
+    /// as the buffers returned; beside them, how many chunks of which codec the CPU decompressed.
     fn decompress(
         &mut self,
         scan: &Scan,
         table: &mut PageTable,
         chunks: &[&ChunkPlan],
-        bytes: &HostBytes,
-    ) -> Result<(DeviceBuffer, BTreeMap<String, usize>)> {
-        let mut codecs: BTreeMap<String, usize> = BTreeMap::new();
-        let mut sources = Vec::new();
-        for (at, chunk) in chunks.iter().enumerate() {
-            if let Some(codec) = chunk.host_codec {
-                sources.push((at, scan.footer.metadata().row_group(chunk.row_group).column(chunk.leaf)));
-                *codecs.entry(plan::codec_name(codec)).or_default() += usize::from(chunk.is_first_part());
+        bytes: &mut HostBytes,
+        fetcher: &mut Fetcher,
+    ) -> Result<(Vec<DeviceBuffer>, BTreeMap<String, usize>)> {
+        let codec_of = |at: usize| table.chunks()[at].codec;
+        let mut on_cpu: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].host_codec.is_some()).collect();
+        let on_gpu: Vec<usize> = (0..chunks.len())
+            .filter(|at| chunks[*at].host_codec.is_none() && plan::is_among(codec_of(*at), &nvcomp::codecs()))
+            .collect();
+        let names: Vec<String> = (0..chunks.len()).map(|at| plan::codec_name(codec_of(at))).collect();
+        let mut plain = Vec::new();
+        if let Some(library) = self.nvcomp.as_ref().filter(|_| !on_gpu.is_empty()) {
+            // SAFETY: the chunks lie in the slab, which `self` keeps, and their bytes are ordered before the stream.
+            let outcome = unsafe { nvcomp::run(library, &self.stream, table, &on_gpu)? };
+            plain.extend(outcome.scratch);
+            let ranges: Vec<RangePlan> = outcome
+                .refused
+                .iter()
+                .map(|(at, why)| {
+                    let reason = RouteReason::CpuDecompress(format!("{}, {why}", names[*at]));
+                    host_range(chunks[*at].bytes.clone(), reason, fetcher)
+                })
+                .collect();
+            if !ranges.is_empty() {
+                bytes.extend(fetcher.fetch(&ranges, None)?);
             }
+            on_cpu.extend(outcome.refused.into_keys());
+            on_cpu.sort_unstable();
         }
-        let plain = self.decompressor.run(&self.stream, table, &sources, bytes)?;
+        let mut codecs: BTreeMap<String, usize> = BTreeMap::new();
+        for &at in &on_cpu {
+            *codecs.entry(names[at].clone()).or_default() += usize::from(chunks[at].is_first_part());
+        }
+        let group = |chunk: &ChunkPlan| scan.footer.metadata().row_group(chunk.row_group);
+        let sources: Vec<_> = on_cpu.iter().map(|at| (*at, group(chunks[*at]).column(chunks[*at].leaf))).collect();
+        plain.push(self.decompressor.run(&self.stream, table, &sources, bytes)?);
         Ok((plain, codecs))
     }
 
@@ -281,21 +310,26 @@ impl Engine {
             .filter_map(|chunk| Some((chunk, diverted.get(&root(chunk))?)))
             .map(|(chunk, reason)| {
                 let bytes = plan::chunk_bytes(&scan.footer, chunk.row_group, chunk.leaf)?;
-                Ok(RangePlan {
-                    read: bytes.clone(),
-                    wasted: 0,
-                    route: Route::Host,
-                    reason: RouteReason::CpuDecode(reason.clone()),
-                    slab_offset: None,
-                    tasks: plan::split(&bytes, fetcher.options().task_size),
-                    bytes,
-                })
+                Ok(host_range(bytes, RouteReason::CpuDecode(reason.clone()), fetcher))
             })
             .collect::<Result<_>>()?;
         on_cpu.bytes.extend(fetcher.fetch(&ranges, None)?);
         let kept: Vec<usize> = (0..chunks.len()).filter(|at| !diverted.contains_key(&root(chunks[*at]))).collect();
         on_cpu.roots.extend(diverted);
         Ok((table.select(&kept), kept.into_iter().map(|at| chunks[at]).collect()))
+    }
+}
+
+/// A range of a chunk that turns out to be wanted in host memory.
+fn host_range(bytes: Range<u64>, reason: RouteReason, fetcher: &Fetcher) -> RangePlan {
+    RangePlan {
+        read: bytes.clone(),
+        wasted: 0,
+        route: Route::Host,
+        reason,
+        slab_offset: None,
+        tasks: plan::split(&bytes, fetcher.options().task_size),
+        bytes,
     }
 }
 

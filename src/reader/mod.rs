@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::RowSelection;
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::batch::DeviceBatch;
 use crate::device::{Device, Gpu};
@@ -19,7 +20,8 @@ use crate::io::fetch::Fetcher;
 use crate::io::ledger::{Ledger, PathReport};
 use crate::io::source::Source;
 use crate::options::ReadOptions;
-use crate::plan::{BatchPlan, Context, ScanPlan, Selection};
+use crate::plan::{self, BatchPlan, Context, ScanPlan, Selection};
+use crate::sys::nvcomp::NvComp;
 use crate::{cpu, decode, decompress};
 pub use raw::RawReader;
 
@@ -88,7 +90,8 @@ impl GpuReaderBuilder {
     /// # Errors
     /// As [`ScanPlan::new`] and [`Footer::with_types`].
     pub fn plan(&self) -> Result<ScanPlan> {
-        self.plan_within(&self.footer.with_types(&self.options)?, self.memory()?)
+        let footer = self.footer.with_types(&self.options)?;
+        self.plan_within(&footer, self.memory()?, matches!(self.nvcomp(&footer), Some(Ok(_))))
     }
 
     /// The device-memory budget: what was asked for, or 80 % of what is free. On the CPU it sizes batches and no more.
@@ -100,12 +103,35 @@ impl GpuReaderBuilder {
         }
     }
 
-    fn plan_within(&self, footer: &Footer, memory: u64) -> Result<ScanPlan> {
+    /// nvCOMP, or why there is none; `None`: nothing would use it, and nothing is loaded. It works on a GPU; a library that
+    /// is named and stands in for it in tests works on the emulated device.
+    fn nvcomp(&self, footer: &Footer) -> Option<Result<Arc<NvComp>>> {
+        let Device::Gpu(gpu) = &self.device else { return None };
+        let is_cuda = !gpu.properties().host_addressable;
+        let named = self.options.nvcomp_library.as_deref();
+        let codecs = decompress::nvcomp::codecs();
+        let uses = |group: &RowGroupMetaData| {
+            let mut chunks = group.columns().iter().enumerate();
+            chunks.any(|(leaf, chunk)| {
+                self.selection.projection.leaf_included(leaf) && plan::is_among(chunk.compression(), &codecs)
+            })
+        };
+        if !(is_cuda || named.is_some()) || !footer.metadata().row_groups().iter().any(uses) {
+            return None;
+        }
+        Some(NvComp::get(named)).filter(|found| is_cuda || found.as_ref().is_ok_and(|it| it.is_fake()))
+    }
+
+    fn plan_within(&self, footer: &Footer, memory: u64, nvcomp: bool) -> Result<ScanPlan> {
         let host_codecs = decompress::host::codecs();
+        let mut codecs = decompress::GPU_CODECS.to_vec();
+        if nvcomp {
+            codecs.extend(decompress::nvcomp::codecs());
+        }
         let context = Context {
             local: self.source.file().is_some(),
             gpu: matches!(self.device, Device::Gpu(_)),
-            codecs: decompress::GPU_CODECS,
+            codecs: &codecs,
             host_codecs: &host_codecs,
             encodings: decode::GPU_ENCODINGS,
             memory,
@@ -120,7 +146,8 @@ impl GpuReaderBuilder {
     pub fn build(self) -> Result<GpuReader> {
         let memory = self.memory()?;
         let footer = self.footer.with_types(&self.options)?;
-        let plan = self.plan_within(&footer, memory)?;
+        let nvcomp = self.nvcomp(&footer);
+        let plan = self.plan_within(&footer, memory, matches!(nvcomp, Some(Ok(_))))?;
         let schema = cpu::projected_schema(&footer, &self.selection.projection)?;
         let gpu = match &self.device {
             Device::Gpu(gpu) => Some(gpu.with_budget(memory)),
@@ -128,7 +155,11 @@ impl GpuReaderBuilder {
         };
         let ledger = Arc::new(Ledger::default());
         let fetcher = Fetcher::new(self.source, self.options.io, gpu.clone(), ledger.clone());
-        let engine = gpu.clone().map(gpu::Engine::new).transpose()?;
+        let nvcomp = nvcomp.and_then(|found| {
+            let missing = |why| ledger.remark(format!("ZSTD and GZIP are decompressed on the CPU: {why}"));
+            found.map_err(missing).ok()
+        });
+        let engine = gpu.clone().map(|gpu| gpu::Engine::new(gpu, nvcomp)).transpose()?;
         let chunks = || plan.batches.iter().flat_map(|batch| &batch.chunks);
         let page_bytes = chunks().filter(|chunk| chunk.is_first_part()).map(|chunk| {
             let chunk = footer.metadata().row_group(chunk.row_group).column(chunk.leaf);

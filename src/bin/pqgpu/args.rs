@@ -169,6 +169,9 @@ pub struct Common {
     /// Fail unless every byte provably went to the GPU directly
     #[arg(long, env = "PARQUET_GPU_REQUIRE_GDS", value_parser = BoolishValueParser::new())]
     pub require_gds: bool,
+    /// The libnvcomp to load
+    #[arg(long, value_name = "FILE", env = "PARQUET_GPU_NVCOMP_LIBRARY")]
+    nvcomp_library: Option<PathBuf>,
     /// The libcufile to load
     #[arg(long, value_name = "FILE", env = "PARQUET_GPU_CUFILE_LIBRARY")]
     cufile_library: Option<PathBuf>,
@@ -196,6 +199,7 @@ impl Common {
         options.narrow_decimals = self.decimals.unwrap_or(options.narrow_decimals);
         options.dictionaries |= self.dictionaries;
         options.check_crc |= self.check_crc;
+        options.nvcomp_library = self.nvcomp_library.clone().or(options.nvcomp_library);
         Ok(options)
     }
 

@@ -114,10 +114,14 @@ fn nvrtc() -> Check {
 }
 
 fn nvcomp() -> Check {
-    let cpu = "ZSTD and GZIP pages are decompressed on the CPU either way: this version does not use nvCOMP";
     match probe::ask(Probe::Nvcomp) {
-        Ok(answer) => Check::new("nvcomp", State::Ok, answer["path"].as_str().unwrap_or_default(), cpu),
-        Err(why) => Check::new("nvcomp", State::Missing, why, cpu),
+        Ok(answer) => {
+            let text = |key: &str| answer[key].as_str().unwrap_or_default().to_string();
+            let found = format!("{} at {}", text("version"), text("path"));
+            Check::new("nvcomp", State::Ok, found, "ZSTD and GZIP pages are decompressed on the GPU")
+        }
+        Err(why) => Check::new("nvcomp", State::Missing, why, "ZSTD and GZIP pages are decompressed on the CPU")
+            .fix("`pip install nvidia-libnvcomp-cu12`, or -cu13 for a driver of 13.0 and newer"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parquet_gpu::device::Device;
 use parquet_gpu::sys::cufile::CuFile;
-use parquet_gpu::sys::search;
+use parquet_gpu::sys::nvcomp::NvComp;
 use parquet_gpu::{Error, Result};
 use serde_json::{Value, json};
 
@@ -155,14 +155,6 @@ fn nvrtc() -> Result<Value> {
 }
 
 fn nvcomp() -> Result<Value> {
-    let names = ["libnvcomp.so.6", "libnvcomp.so.5", "libnvcomp.so.4", "libnvcomp.so"];
-    let wheels = ["nvidia/libnvcomp/lib64", "nvidia/nvcomp", "nvidia/cu13/lib"];
-    for candidate in search::candidates(&names, &wheels) {
-        // SAFETY: nvCOMP's initialisers register its kernels with the CUDA runtime that is linked into it; nothing of
-        // it is called.
-        if unsafe { libloading::Library::new(&candidate) }.is_ok() {
-            return Ok(json!({ "path": candidate.to_string_lossy() }));
-        }
-    }
-    Err(Error::Library { library: "libnvcomp", message: "not found".into() })
+    let library = NvComp::find(None)?;
+    Ok(json!({ "path": library.path().to_string_lossy(), "version": library.version_text() }))
 }
