@@ -80,9 +80,18 @@ pub struct Tally {
     /// Scans that arrow-rs refuses too.
     refused: usize,
     on_cpu: BTreeMap<String, usize>,
+    failures: Vec<String>,
 }
 
 impl Tally {
+    /// Prints what was done, and panics if anything failed.
+    fn finish(self, what: &str, files: usize) {
+        println!("{what}: {self}");
+        let few = self.failures.iter().take(10).map(String::as_str).collect::<Vec<_>>().join("\n");
+        assert!(self.failures.is_empty(), "{} scans failed, among them:\n{few}", self.failures.len());
+        assert_eq!((self.files, self.refused), (files, 0), "files, and scans that arrow-rs refuses");
+    }
+
     fn add(&mut self, report: &ScanReport) {
         self.scans += 1;
         self.batches += report.batches;
@@ -95,7 +104,7 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { files, scans, batches, columns, refused, on_cpu } = self;
+        let Self { files, scans, batches, columns, refused, on_cpu, .. } = self;
         let sum: usize = on_cpu.values().sum();
         write!(f, "{files} files, {scans} scans that equal arrow-rs, {refused} that both refuse, {batches} batches, ")?;
         write!(f, "{columns} columns, {sum} of them on the CPU")?;
@@ -157,7 +166,7 @@ impl Subject {
                     tally.lock().unwrap().add(&report);
                 }
                 (Err(_), Err(Failure::Error(_))) => tally.lock().unwrap().refused += 1,
-                (Ok(_), Err(failure)) => panic!("{name}: {failure}"),
+                (Ok(_), Err(failure)) => tally.lock().unwrap().failures.push(format!("{name}: {failure}")),
                 (Err(error), _) => panic!("{name}: arrow-rs says {error}"),
             }
         }
