@@ -2,6 +2,7 @@
 
 mod counts;
 mod crc;
+mod hidden;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +107,7 @@ fn decode_from<R: ChunkReader + 'static>(
     bytes: R,
 ) -> ParquetResult<Vec<RecordBatch>> {
     guard::catch(move || {
-        reader(footer, projection, vec![row_group], selected, bytes)?.map(|it| it.map_err(Into::into)).collect()
+        reader(footer, projection, vec![row_group], selected, bytes)?.map(|it| hidden::unmask(it?)).collect()
     })
 }
 

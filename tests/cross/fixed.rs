@@ -164,3 +164,25 @@ fn every_shape_over_row_groups() {
     }
     check(cases);
 }
+
+/// Required structs, lists of a fixed size and values below structs that are null.
+#[test]
+fn required_below_null() {
+    let mut random = Random(6);
+    let required = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    let inner = DataType::Struct(vec![required("x", DataType::Int32), required("t", DataType::Utf8)].into());
+    let pair = DataType::FixedSizeList(Arc::new(required("item", DataType::Int64)), 2);
+    let many = DataType::List(Arc::new(required("item", inner.clone())));
+    let outer = DataType::Struct(vec![required("inner", inner), required("pair", pair), required("many", many)].into());
+    let values = Values { nulls: 30, empties: 30, different: 50 };
+    let columns = vec![column(&mut random, &outer, true, 100, values)];
+    let mut cases = Vec::new();
+    for codec in [Compression::UNCOMPRESSED, Compression::BROTLI(Default::default())] {
+        for cut in [Cut::No, Cut::Rows(30)] {
+            let groups = properties().set_max_row_group_row_count(Some(30)).set_compression(codec);
+            let bytes = write(&batch(columns.clone()), Style::Dictionary, groups);
+            cases.push(Subject { cut, ..Subject::whole(format!("{codec} {cut:?}"), bytes) });
+        }
+    }
+    check(cases);
+}
