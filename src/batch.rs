@@ -126,27 +126,6 @@ impl DeviceArray {
         data.map_err(|error| Error::corrupt(Place::default(), format!("the decoded array is not valid: {error}")))
     }
 
-    /// Takes the masks of required fields below this array away: what is null there is so since something above it is,
-    /// whose mask hides it, and arrow takes an array for invalid that says it twice. Dictionaries keep theirs, since a
-    /// key that is null may point nowhere.
-    pub(crate) fn unmask_required(&mut self) {
-        let nullable: Vec<bool> = match &self.data_type {
-            DataType::Struct(fields) => fields.iter().map(|field| field.is_nullable()).collect(),
-            DataType::List(field)
-            | DataType::LargeList(field)
-            | DataType::FixedSizeList(field, _)
-            | DataType::Map(field, _) => vec![field.is_nullable()],
-            _ => Vec::new(),
-        };
-        for (child, nullable) in self.children.iter_mut().zip(nullable) {
-            if !nullable && !matches!(child.data_type, DataType::Dictionary(..)) {
-                child.validity = None;
-                child.null_count = 0;
-            }
-            child.unmask_required();
-        }
-    }
-
     /// Stops counting device memory against the budget of the scan that made it: it is the consumer's now.
     pub(crate) fn hand_over(&mut self) {
         for memory in self.validity.iter_mut().chain(&mut self.buffers) {

@@ -129,7 +129,6 @@ impl Engine {
             columns.insert(root, array);
         }
         let mut columns: Vec<DeviceArray> = columns.into_values().collect();
-        columns.iter_mut().for_each(DeviceArray::unmask_required);
         columns.iter_mut().for_each(DeviceArray::hand_over);
 
         let leaves = scan.leaves.iter().map(|leaf| &scan.footer.leaves[*leaf]);
