@@ -1,7 +1,7 @@
 //! Headers by hand: every Thrift type, order and lie.
 
 use bytes::Bytes;
-use parquet::basic::{Compression, Type};
+use parquet::basic::{BrotliLevel, Compression, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::SchemaDescriptor;
@@ -368,7 +368,7 @@ fn need_no_codec(stream: &Stream) {
     let error = read(stream, &[Chunk { file_offset: 500, ..snappy(bytes, 8) }]).unwrap_err();
     assert_eq!(place(&error), (Some(0), Some(1), Some(500 + (first.len() + second.len()) as u64 - 3)), "{error}");
 
-    let brotli = Chunk { codec: Compression::LZ4_RAW, ..Chunk::plain(v1(4, b"hello"), 4) };
+    let brotli = Chunk { codec: Compression::BROTLI(BrotliLevel::default()), ..Chunk::plain(v1(4, b"hello"), 4) };
     let loaded = load(stream, &[brotli]);
     let table = header::parse(stream, &loaded.inputs).unwrap();
     let error = parquet_gpu::decompress::place(stream, &table, &mut table.describe()).unwrap_err();

@@ -100,12 +100,15 @@ fn read(stream: &Stream, chunks: &[Chunk]) -> Result<(PageTable, Vec<Option<Byte
     let placed = decompress::place(stream, &table, &mut pages)?;
     let mut staging = Staging::default();
     let page_slot = staging.push(&pages);
-    let item_slot = staging.push(&placed.snappy);
+    let (item_slot, lz4_slot) = (staging.push(&placed.snappy), staging.push(&placed.lz4));
     let fault_slot = staging.push(&[u64::MAX]);
     let staged = staging.upload(stream, "a test")?;
     let (at, items, fault) = (staged.address(page_slot), staged.address(item_slot), staged.address(fault_slot));
     // SAFETY: all of it lives until the wait below.
-    unsafe { decompress::snappy::launch(stream, at, items, placed.snappy.len(), fault)? };
+    unsafe {
+        decompress::snappy::launch(stream, at, items, placed.snappy.len(), fault)?;
+        decompress::lz4::launch(stream, at, staged.address(lz4_slot), placed.lz4.len(), fault)?;
+    }
     let mut scratch = vec![0; placed.scratch.len() as usize];
     let mut word = [0; 8];
     // SAFETY: waited for below.
