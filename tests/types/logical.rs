@@ -80,8 +80,9 @@ fn every_logical_type() {
     for (style, properties) in styles() {
         for data_type in logical::TYPES {
             for repetition in ["optional", "required"] {
-                // A type that is always null: values that contradict it have a test of their own.
-                if repetition == "required" && data_type.ends_with("(UNKNOWN)") {
+                // A type that is always null: values that contradict it have a test of their own, and arrow-rs, which takes
+                // them for INT32, refuses what that cannot be encoded as.
+                if data_type.ends_with("(UNKNOWN)") && (repetition == "required" || style.contains("delta")) {
                     continue;
                 }
                 let field = logical::field(repetition, "a", data_type);
