@@ -139,7 +139,7 @@ pub struct ReadOptions {
 impl ReadOptions {
     /// Sets the Arrow type of strings, in nested columns and dictionaries too. `Utf8` has offsets of 4 bytes a value and at
     /// most 2 GiB in a batch; `LargeUtf8` takes 8 bytes a value and has no such limit; views take 16 bytes a value beside
-    /// the bytes themselves, and 4 more while they are made.
+    /// the bytes themselves, those of a dictionary once a row group, and 20 more while they are made.
     pub fn with_string_type(mut self, strings: StringType) -> Self {
         self.strings = strings;
         self

@@ -24,6 +24,8 @@ pub(super) struct Output {
     /// Views, which stand for the offsets in the array.
     views: Option<DeviceBuffer>,
     data: Option<DeviceBuffer>,
+    /// The bodies of dictionaries, into which views point.
+    dictionaries: Option<DeviceBuffer>,
 }
 
 fn padded(bytes: Option<u64>, what: &'static str, stream: &Stream) -> Result<u64> {
@@ -91,7 +93,7 @@ impl Output {
             LeafDecode::Strings { .. } => column.offsets = values.address(),
             _ => column.values = values.address(),
         }
-        Ok(Self { validity, values: Some(values), views, data: None })
+        Ok(Self { validity, values: Some(values), views, data: None, dictionaries: None })
     }
 
     /// Zeroes everything, for a column that may turn out to have fewer rows.
@@ -111,6 +113,15 @@ impl Output {
         Ok(address)
     }
 
+    /// Allocates the bodies of dictionaries and returns their address.
+    pub(super) fn alloc_dictionaries(&mut self, stream: &Stream, bytes: u64, zeros: &mut Zeros) -> Result<u64> {
+        let dictionaries = alloc(stream, Some(bytes), "dictionaries of views")?;
+        zeros.push(&dictionaries, bytes);
+        let address = dictionaries.address();
+        self.dictionaries = Some(dictionaries);
+        Ok(address)
+    }
+
     /// The array. A validity buffer without nulls is dropped. Arrow's type of nulls has no buffers at all, and as in
     /// arrow-rs no null that such a buffer would tell.
     pub(super) fn into_array(mut self, data_type: DataType, rows: u64, mut nulls: u64) -> Result<DeviceArray> {
@@ -122,7 +133,11 @@ impl Output {
             len: count(rows)?,
             null_count: count(nulls)?,
             validity: self.validity.filter(|_| nulls > 0).map(Memory::Device),
-            buffers: [self.views.or(self.values), self.data].into_iter().flatten().map(Memory::Device).collect(),
+            buffers: [self.views.or(self.values), self.data, self.dictionaries]
+                .into_iter()
+                .flatten()
+                .map(Memory::Device)
+                .collect(),
             children: Vec::new(),
         })
     }

@@ -1,5 +1,7 @@
 //! Launches the kernels of strings.cu, and between them sizes the buffers that the second one fills.
 
+use std::collections::BTreeMap;
+
 use super::output::Output;
 use super::pages::Work;
 use super::zero::Zeros;
@@ -8,7 +10,9 @@ use crate::device::Stream;
 use crate::device::staging::Staging;
 use crate::error::{Error, Place, Result};
 use crate::footer::LeafDecode;
-use crate::kernels::abi::{self, PageState, StringGatherArgs, StringRefsArgs, StringViewsArgs};
+use crate::kernels::abi::{
+    self, PageState, ScatterArgs, ScatterEntry, StringGatherArgs, StringRefsArgs, StringViewsArgs,
+};
 
 pub(super) fn launch_refs(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
@@ -22,10 +26,67 @@ fn launch_gather(stream: &Stream, table: &Table, items: u64, bases: u64, count: 
     unsafe { stream.launch(count, &StringGatherArgs { pages, columns, states, items, bases, count: count.into() }) }
 }
 
-fn launch_views(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
+fn launch_views(stream: &Stream, table: &Table, items: u64, bases: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, .. } = *table;
-    // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
-    unsafe { stream.launch(count, &StringViewsArgs { pages, columns, states, items, count: count.into() }) }
+    // SAFETY: the table and the lists hold `count` pages and live until the stream has been synchronised.
+    unsafe { stream.launch(count, &StringViewsArgs { pages, columns, states, items, bases, count: count.into() }) }
+}
+
+/// Bytes of a dictionary that one block copies.
+const COPY_PART: u64 = 64 << 10;
+
+/// Views, which point to the entries of dictionaries without a copy for each slot.
+#[derive(Debug, Default)]
+struct Views {
+    items: Vec<u32>,
+    bases: Vec<u64>,
+    /// Where the body of each dictionary lies in the buffer of its column.
+    dictionaries: BTreeMap<u32, u64>,
+    /// Bytes of that buffer, by column.
+    totals: Vec<u64>,
+    copies: Vec<ScatterEntry>,
+}
+
+impl Views {
+    fn new(request: &Request<'_>, work: &Work) -> Self {
+        let mut views = Self { totals: vec![0; request.leaves.len()], ..Self::default() };
+        for &index in work.string_dictionaries.iter().filter(|index| is_view(request, work, **index)) {
+            let page = &work.pages[index as usize];
+            let total = &mut views.totals[page.column as usize];
+            views.dictionaries.insert(index, *total);
+            *total += u64::from(page.body_bytes); // at most 2^28 pages of less than 2^32 bytes
+        }
+        for &index in work.strings.iter().filter(|index| is_view(request, work, **index)) {
+            views.items.push(index);
+            let dictionary = views.dictionaries.get(&work.pages[index as usize].dictionary);
+            views.bases.push(dictionary.copied().unwrap_or(0));
+        }
+        views
+    }
+
+    /// Allocates the buffers, once their sizes have been checked.
+    fn alloc(&mut self, stream: &Stream, work: &Work, outputs: &mut [Output], zeros: &mut Zeros) -> Result<()> {
+        let mut buffers = vec![0u64; self.totals.len()];
+        for (column, total) in self.totals.iter().enumerate().filter(|(_, total)| **total > 0) {
+            buffers[column] = outputs[column].alloc_dictionaries(stream, *total, zeros)?;
+        }
+        for (&index, base) in &self.dictionaries {
+            let page = &work.pages[index as usize];
+            for part in (0..u64::from(page.body_bytes)).step_by(COPY_PART as usize) {
+                self.copies.push(ScatterEntry {
+                    source: page.body + part,
+                    target: buffers[page.column as usize] + base + part,
+                    bytes: COPY_PART.min(u64::from(page.body_bytes) - part),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_view(request: &Request<'_>, work: &Work, page: u32) -> bool {
+    let leaf = request.leaves[work.pages[page as usize].column as usize];
+    matches!(leaf.decode, LeafDecode::Strings { view: true, .. })
 }
 
 /// Writes offsets, bytes and views of all string columns, and checks those that must be UTF-8. Waits for the device once; the
@@ -43,11 +104,15 @@ pub(super) fn gather(
 ) -> Result<()> {
     // Where each page's strings start in its column's bytes. Pages of a column are in the order of its rows.
     let mut totals = vec![0u64; columns.len()];
-    let mut bases = Vec::with_capacity(work.strings.len());
+    let (mut gathered, mut bases) = (Vec::with_capacity(work.strings.len()), Vec::with_capacity(work.strings.len()));
     let (mut checked, mut checked_bases) = (Vec::new(), Vec::new());
     for &index in &work.strings {
         let page = &work.pages[index as usize];
+        if pages::is_dictionary_encoding(page.encoding) && is_view(request, work, index) {
+            continue; // views of the dictionary's own bytes
+        }
         let total = &mut totals[page.column as usize];
+        gathered.push(index);
         if !pages::is_dictionary_encoding(page.encoding) && is_utf8(request, page.column as usize) {
             checked.push(index);
             checked_bases.push(*total);
@@ -62,35 +127,39 @@ pub(super) fn gather(
             checked_bases.push(0);
         }
     }
-    let is_view = |index: &u32| {
-        let leaf = request.leaves[work.pages[*index as usize].column as usize];
-        matches!(leaf.decode, LeafDecode::Strings { view: true, .. })
-    };
-    let views: Vec<u32> = work.strings.iter().copied().filter(is_view).collect();
+    let mut views = Views::new(request, work);
     let mut zeros = Zeros::default();
     for (index, output) in outputs.iter_mut().enumerate() {
         if !matches!(request.leaves[index].decode, LeafDecode::Strings { .. }) {
             continue;
         }
-        if columns[index].out_width == 4 && totals[index] > i32::MAX as u64 {
+        if columns[index].out_width == 4 && totals[index].max(views.totals[index]) > i32::MAX as u64 {
             return Err(too_long(request, index as u32));
         }
         columns[index].data = output.alloc_data(stream, totals[index], &mut zeros)?;
     }
 
+    views.alloc(stream, work, outputs, &mut zeros)?;
+
     let mut staging = Staging::default();
     let columns = staging.push(columns);
-    let items = staging.push(&work.strings);
+    let items = staging.push(&gathered);
     let item_bases = staging.push(&bases);
     let checked_items = staging.push(&checked);
     let checked_bases = staging.push(&checked_bases);
-    let view_items = staging.push(&views);
+    let (view_items, view_bases) = (staging.push(&views.items), staging.push(&views.bases));
+    let copies = staging.push(&views.copies);
     let zero_items = zeros.stage(&mut staging);
     let staged = staging.upload(stream, "work lists for strings")?;
     let table = Table { columns: staged.address(columns), ..*table };
     zeros.launch(stream, staged.address(zero_items))?;
     launch_gather(stream, &table, staged.address(items), staged.address(item_bases), blocks(bases.len())?)?;
-    launch_views(stream, &table, staged.address(view_items), blocks(views.len())?)?;
+    let count = blocks(views.copies.len())?;
+    // SAFETY: the entries lie inside bodies of dictionaries and inside the buffers made for them, all of which live until
+    // the stream has been synchronised.
+    unsafe { stream.launch(count, &ScatterArgs { entries: staged.address(copies), count: count.into() })? };
+    let count = blocks(views.items.len())?;
+    launch_views(stream, &table, staged.address(view_items), staged.address(view_bases), count)?;
     let count = blocks(checked.len())?;
     utf8::launch(stream, &table, staged.address(checked_items), staged.address(checked_bases), count)?;
     read_fault()

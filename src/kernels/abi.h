@@ -256,5 +256,6 @@ struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint6
 // `bases`: for each item, where the page's strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };
 // `items` are dictionary pages (their entries) and PLAIN pages (their gathered bytes).
-struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t count; };
+// `bases`: for each item with a dictionary, where the dictionary's body starts in the column's buffer of such.
+struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };
 struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };

@@ -90,7 +90,7 @@ structs! {
     KeysArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
-    StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, count: u64 }
+    StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
     Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, fault: u64, count: u64 }
 }
 

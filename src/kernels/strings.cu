@@ -159,9 +159,11 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
         if (threadIdx.x == 0) start[GATHER_ROWS] = bytes;
         __syncthreads();
 
-        // Each row's offset; the column's last page adds the end.
+        // Each row's offset; the column's last page adds the end, as does every page of views, since the next page may have
+        // a dictionary and so no offsets.
         const uint64_t slot = state.first_slot + row;
-        const uint32_t ends = slot + rows == column.rows ? 1 : 0;
+        const bool last = slot + rows == column.rows || (column.values && row + rows == state.slots);
+        const uint32_t ends = last ? 1 : 0;
         for (uint32_t it = threadIdx.x; it < rows + ends; it += blockDim.x) {
             if (column.out_width == 4) at<int32_t>(column.offsets)[slot + it] = (int32_t)(base + start[it]);
             else at<int64_t>(column.offsets)[slot + it] = (int64_t)(base + start[it]);
@@ -210,8 +212,12 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
     }
 }
 
+// Of the buffers that the views of a column point into, the second: the bodies of its dictionaries. The first has the
+// gathered strings of pages without one.
+#define VIEW_DICTIONARIES 1u
+
 // A view is 16 bytes: the length, then 12 bytes of the string itself or, of a longer one, its first 4 bytes, the number
-// of its buffer (the column has one) and its offset there.
+// of its buffer and its offset there.
 KERNEL(pqgpu_string_views, StringViewsArgs, 128) {
     if (blockIdx.x >= args.count) return;
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
@@ -219,14 +225,27 @@ KERNEL(pqgpu_string_views, StringViewsArgs, 128) {
     const PageState state = at<const PageState>(args.states)[index];
     const Column column = at<const Column>(args.columns)[page.column];
     const int32_t* offsets = at<const int32_t>(column.offsets) + state.first_slot;
+    const StringRef* refs = at<const StringRef>(column.refs) + state.first_slot;
+    // Entries are not gathered a slot each: the dictionary's body was copied as it is.
+    const bool dictionary = is_dictionary(page);
+    const uint64_t body = dictionary ? at<const Page>(args.pages)[page.dictionary].body : 0;
+    const uint64_t base = at<const uint64_t>(args.bases)[blockIdx.x];
     uint64_t* views = at<uint64_t>(column.values) + 2 * state.first_slot;
     for (uint32_t row = threadIdx.x; row < state.slots; row += blockDim.x) {
-        const uint32_t start = (uint32_t)offsets[row];
-        const uint32_t bytes = (uint32_t)offsets[row + 1] - start;
-        const uint64_t in = column.data + start;
+        uint32_t start, bytes;
+        uint64_t in;
+        if (dictionary) {
+            in = refs[row].address;
+            bytes = refs[row].bytes;
+            start = (uint32_t)(base + (in - body));
+        } else {
+            start = (uint32_t)offsets[row];
+            bytes = (uint32_t)offsets[row + 1] - start;
+            in = column.data + start;
+        }
         const bool fits = bytes <= 12;
         uint64_t low = bytes;
-        uint64_t high = fits ? 0 : (uint64_t)start << 32;
+        uint64_t high = fits ? 0 : (uint64_t)start << 32 | (dictionary ? VIEW_DICTIONARIES : 0);
         const uint32_t copied = fits ? bytes : 4;
         for (uint32_t it = 0; it < copied; ++it) {
             const uint64_t byte = *at<const uint8_t>(in + it);

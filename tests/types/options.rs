@@ -208,3 +208,24 @@ fn without_an_option_nothing_changes() {
     let large = ReadOptions::default().with_string_type(StringType::Large);
     assert_ne!(footer.with_types(&large).unwrap().schema(), theirs.schema());
 }
+
+/// Views of strings that a dictionary has point to its entries: their bytes are not there for each row.
+#[test]
+fn views_point_into_dictionaries() {
+    let texts: Vec<String> = (0..1000).map(|row| format!("{} {}", "long ".repeat(50), row % 5)).collect();
+    let column: ArrayRef = Arc::new(StringArray::from(texts));
+    let batch = RecordBatch::try_new(Arc::new(schema(&[DataType::Utf8])), vec![column]).unwrap();
+    for (style, properties) in styles().into_iter().filter(|(style, _)| style.ends_with(" dictionary")) {
+        let bytes = write(&batch, properties, 500);
+        let options = ReadOptions::default().with_string_type(StringType::View);
+        check(&style, &bytes, &options, &schema(&[DataType::Utf8View]));
+        for device in devices::devices(2) {
+            let source = Arc::new(Source::from_bytes("generated", bytes.clone()));
+            let builder = GpuReaderBuilder::try_new(source, Device::Gpu(device)).unwrap();
+            let mut reader = builder.with_options(options.clone().with_memory(64 << 20)).build().unwrap();
+            assert!(reader.by_ref().all(|batch| batch.is_ok()));
+            let held = reader.report().arrow_bytes;
+            assert!(held < 16 * 1000 + 10_000, "{style}: {held} bytes for 1000 views and 10 entries of 252 bytes");
+        }
+    }
+}
