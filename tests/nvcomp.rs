@@ -144,23 +144,144 @@ fn what_is_no_nvcomp_is_named() {
     assert!(error.contains("nvCOMP 7 is not among"), "{error}");
 }
 
-/// The real library, as far as that goes without a GPU: it has what its version says, and its answers can be believed.
+/// The real libraries, as far as that goes without a GPU: each has what its version says, and its answers can be believed.
 #[test]
-fn the_library_s_symbols() {
-    let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|it| !it.is_empty()) else {
-        println!("skipped: {LIBRARY_VARIABLE} is not set");
-        return;
-    };
-    let library = NvComp::load(Path::new(&path)).unwrap();
-    println!("nvCOMP {} at {}", library.version_text(), library.path().display());
-    assert!((4000..7000).contains(&library.version()) && !library.is_fake());
-    for codec in [Codec::Zstd, Codec::Gzip] {
-        let alignments = library.alignments(codec).unwrap();
-        println!("{codec:?}: {alignments:?}");
-        for it in [alignments.input, alignments.output, alignments.temporary] {
-            assert!(it.is_power_of_two() && it <= 4096, "{alignments:?}");
+fn the_symbols_of_every_version() {
+    let mut libraries: Vec<PathBuf> = Vec::new();
+    libraries.extend(std::env::var_os(LIBRARY_VARIABLE).filter(|it| !it.is_empty()).map(PathBuf::from));
+    if let Some(wheels) = std::env::var_os("PARQUET_GPU_NVCOMP_WHEELS").filter(|it| !it.is_empty()) {
+        for version in std::fs::read_dir(wheels).unwrap() {
+            for folder in ["nvidia/nvcomp", "nvidia/libnvcomp/lib64"] {
+                let Ok(files) = std::fs::read_dir(version.as_ref().unwrap().path().join(folder)) else { continue };
+                let files = files.map(|it| it.unwrap().path());
+                libraries.extend(files.filter(|it| it.file_stem().is_some_and(|stem| stem == "libnvcomp.so")));
+            }
+        }
+        assert!(libraries.len() >= 4, "{libraries:?}");
+    }
+    if libraries.is_empty() {
+        println!("skipped: neither {LIBRARY_VARIABLE} nor PARQUET_GPU_NVCOMP_WHEELS is set");
+    }
+    for path in libraries {
+        let library = NvComp::load(&path).unwrap();
+        println!("nvCOMP {} at {}", library.version_text(), library.path().display());
+        assert!((4000..7000).contains(&library.version()) && !library.is_fake());
+        for codec in [Codec::Zstd, Codec::Gzip] {
+            let alignments = library.alignments(codec).unwrap();
+            println!("{codec:?}: {alignments:?}");
+            for it in [alignments.input, alignments.output, alignments.temporary] {
+                assert!(it.is_power_of_two() && it <= 4096, "{alignments:?}");
+            }
         }
     }
+}
+
+/// Pages at any address, of which some are not for nvCOMP: the others of their table are done, and theirs refused.
+#[cfg(feature = "emulated")]
+#[test]
+fn pages_that_are_refused_and_their_neighbours() {
+    use parquet_gpu::decompress::nvcomp;
+    use parquet_gpu::kernels::abi::{PageHeader, page_kind};
+    use parquet_gpu::page::{ChunkInput, PageTable};
+    let folder = tempfile::tempdir().unwrap();
+    let gzip = |bytes: &[u8]| {
+        let length = (bytes.len() as u16).to_le_bytes();
+        let not = (!(bytes.len() as u16)).to_le_bytes();
+        // A header, one stored block, and a trailer that the stand-in does not look at.
+        [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1], &length[..], &not, bytes, &[0; 8]].concat()
+    };
+    // By chunk: levels, stored values, plain bytes that the header states.
+    let whole = b"seventeen bytes..".to_vec();
+    let two_members = [gzip(b"one"), gzip(b" and two")].concat();
+    let chunks: Vec<(Compression, Vec<(usize, Vec<u8>, usize)>)> = vec![
+        (gzip_codec(), vec![(0, gzip(&whole), 17), (0, gzip(b"a"), 1), (5, gzip(&whole), 17), (9, vec![], 0)]),
+        (gzip_codec(), vec![(0, gzip(&whole), 17), (0, two_members, 11)]),
+        (gzip_codec(), vec![(0, vec![0; 19], 4)]),
+        (gzip_codec(), vec![(3, gzip(&whole), 18)]),
+        (gzip_codec(), vec![(0, gzip(&whole), 16)]),
+        (Compression::ZSTD(ZstdLevel::default()), vec![(0, vec![7; 40], 40)]),
+        (gzip_codec(), vec![(1, gzip(b"last"), 4)]),
+    ];
+    let wanted_refusals = [
+        (1, "nvCOMP: a page of another length than its header states"),
+        (2, "a page is too short for nvCOMP"),
+        (3, "nvCOMP: a page of another length than its header states"),
+        (4, "nvCOMP: nvcompErrorOutputBufferTooSmall"),
+        (5, "nvCOMP: nvCOMP status 2139062143"),
+    ];
+    let Device::Gpu(gpu) = emulated(7) else { panic!("it has kernels") };
+    let stream = gpu.new_stream().unwrap();
+    for major in [4, 5, 6] {
+        let Some(path) = fake(folder.path(), major) else { return };
+        let library = NvComp::load(&path).unwrap();
+        let mut bytes = vec![9];
+        let (mut inputs, mut first, mut headers) = (Vec::new(), vec![0], Vec::new());
+        for (codec, pages) in &chunks {
+            for (levels, stored, plain) in pages {
+                headers.push(PageHeader {
+                    body_offset: bytes.len() as u64,
+                    compressed_bytes: (levels + stored.len()) as u32,
+                    uncompressed_bytes: (levels + plain) as u32,
+                    def_bytes: *levels as u32,
+                    kind: if *levels > 0 { page_kind::DATA_V2 } else { page_kind::DATA_V1 },
+                    is_compressed: 1,
+                    ..PageHeader::default()
+                });
+                bytes.extend((0..*levels).map(|it| it as u8 + 1));
+                bytes.extend(stored);
+            }
+            first.push(headers.len());
+            inputs.push(*codec);
+        }
+        let buffer = gpu.alloc(bytes.len() as u64, &stream, "a test").unwrap();
+        // SAFETY: waited for below.
+        unsafe { stream.copy_to_device(&buffer, 0, &bytes).unwrap() };
+        stream.synchronize().unwrap();
+        let inputs = inputs.into_iter().map(|codec| ChunkInput {
+            address: buffer.address(),
+            bytes: bytes.len() as u64,
+            file_offset: 0,
+            num_values: 0,
+            num_rows: 0,
+            first_row: 0,
+            first_page: 0,
+            continues: false,
+            row_group: 0,
+            column: "a".into(),
+            codec,
+            physical_type: parquet::basic::Type::INT32,
+            expected_pages: None,
+        });
+        let mut table = PageTable::new(inputs.collect(), first.clone(), headers);
+        let of: Vec<usize> = (0..chunks.len()).collect();
+        // SAFETY: the buffer holds the chunks, and its bytes have arrived.
+        let outcome = unsafe { nvcomp::run(&library, &stream, &mut table, &of).unwrap() };
+        let refused: Vec<_> = outcome.refused.iter().map(|(chunk, why)| (*chunk, why.as_str())).collect();
+        assert_eq!(refused, wanted_refusals, "{major}");
+        let pages = table.describe();
+        let read = |page: usize| {
+            let mut body = vec![0; pages[page].body_bytes as usize];
+            let address = pages[page].body;
+            // SAFETY: the body lies in memory of `outcome`; waited for at once.
+            unsafe { gpu.backend().copy_to_host(stream.raw(), body.as_mut_ptr(), address, body.len()).unwrap() };
+            stream.synchronize().unwrap();
+            body
+        };
+        assert_eq!(read(0), whole);
+        assert_eq!(read(1), b"a");
+        assert_eq!(read(2), [&[1, 2, 3, 4, 5], &whole[..]].concat());
+        assert_eq!(read(3), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(read(first[6]), [&[1], &b"last"[..]].concat());
+        for (chunk, input) in table.chunks().iter().enumerate() {
+            let is_plain = input.codec == Compression::UNCOMPRESSED;
+            assert_eq!(is_plain, !outcome.refused.contains_key(&chunk), "chunk {chunk}");
+        }
+    }
+}
+
+#[cfg(feature = "emulated")]
+fn gzip_codec() -> Compression {
+    Compression::GZIP(GzipLevel::default())
 }
 
 /// On a GPU with nvCOMP nothing is decompressed on the CPU, and every value is right.

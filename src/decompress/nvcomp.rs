@@ -301,7 +301,7 @@ fn moves(items: &[Item], values: &[usize], alignments: &Alignments) -> (Vec<Move
     let mut packed = 0u64;
     for (value, &at) in values.iter().enumerate() {
         let source = items[at].source + items[at].levels;
-        if source % align != 0 {
+        if !source.is_multiple_of(align) {
             let target = packed.next_multiple_of(align.max(ALIGN));
             packed = target + items[at].stored;
             moves.push(Move { source, target, bytes: items[at].stored, is_input: true, value });

@@ -307,6 +307,7 @@ impl Engine {
             .chunks
             .iter()
             .filter(|chunk| chunk.is_first_part()) // arrow-rs wants all pages
+            .filter(|chunk| chunk.host_codec.is_none() || chunk.pages.is_some()) // it has those already
             .filter_map(|chunk| Some((chunk, diverted.get(&root(chunk))?)))
             .map(|(chunk, reason)| {
                 let bytes = plan::chunk_bytes(&scan.footer, chunk.row_group, chunk.leaf)?;

@@ -1,5 +1,6 @@
 //! libnvcomp: its batched decompression of ZSTD and GZIP, from the headers of 4.0 to 6.0. No policy.
 
+use std::error::Error as _;
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -180,7 +181,10 @@ impl NvComp {
     pub fn load(path: &Path) -> Result<Self, String> {
         let at = |why: &str| format!("{}: {why}", path.display());
         // SAFETY: nvCOMP's constructors register its kernels with the CUDA runtime that is linked into it.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|why| at(&why.to_string()))?;
+        let library = unsafe { libloading::Library::new(path) }.map_err(|why| match why.source() {
+            Some(cause) => at(&cause.to_string()), // what the loader says
+            None => at(&why.to_string()),
+        })?;
         // SAFETY: nvcomp.h of every version declares it so.
         let properties: GetProperties = unsafe { symbol(&library, "nvcompGetProperties") }.map_err(|why| at(&why))?;
         let mut found = Properties::default();
