@@ -22,7 +22,7 @@
 //! | plan | `Footer`, options | [`ScanPlan`](plan::ScanPlan): batches of ranges with routes and reasons | `plan/` |
 //! | fetch | one [`BatchPlan`](plan::BatchPlan) | bytes in a device slab, bytes in host memory | `io/` |
 //! | pages | a slab | the page table: one descriptor a page | `page/` |
-//! | decompress | page table | addresses of plain page bodies | `decompress/` |
+//! | decompress | page table, for codecs of the CPU host bytes | addresses of plain page bodies | `decompress/` |
 //! | decode | page table, leaves | [`DeviceArray`]s | `decode/` |
 //!
 //! [`reader`] alone wires them together: `reader/gpu.rs` a batch on a device with kernels, `reader/host.rs` a batch on the

@@ -190,10 +190,11 @@ fn pages_that_are_refused_and_their_neighbours() {
         // A header, one stored block, and a trailer that the stand-in does not look at.
         [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1], &length[..], &not, bytes, &[0; 8]].concat()
     };
-    // By chunk: levels, stored values, plain bytes that the header states.
+    // Levels, stored values, plain bytes that the header states.
+    type Stored = (usize, Vec<u8>, usize);
     let whole = b"seventeen bytes..".to_vec();
     let two_members = [gzip(b"one"), gzip(b" and two")].concat();
-    let chunks: Vec<(Compression, Vec<(usize, Vec<u8>, usize)>)> = vec![
+    let chunks: Vec<(Compression, Vec<Stored>)> = vec![
         (gzip_codec(), vec![(0, gzip(&whole), 17), (0, gzip(b"a"), 1), (5, gzip(&whole), 17), (9, vec![], 0)]),
         (gzip_codec(), vec![(0, gzip(&whole), 17), (0, two_members, 11)]),
         (gzip_codec(), vec![(0, vec![0; 19], 4)]),

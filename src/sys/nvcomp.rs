@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -128,7 +129,8 @@ pub struct NvComp {
     version: u32,
     path: PathBuf,
     is_fake: bool,
-    _library: libloading::Library, // the functions live in it
+    /// The functions live in it. It is never unloaded: the CUDA runtime in it has registered its kernels.
+    _library: ManuallyDrop<libloading::Library>,
 }
 
 impl NvComp {
@@ -197,7 +199,14 @@ impl NvComp {
         let (zstd, gzip) = (functions("Zstd")?, functions("Gzip")?);
         // SAFETY: only whether it is there is asked.
         let is_fake = unsafe { library.get::<*const u8>(FAKE) }.is_ok();
-        Ok(Self { zstd, gzip, version: found.version, path: path.to_path_buf(), is_fake, _library: library })
+        Ok(Self {
+            zstd,
+            gzip,
+            version: found.version,
+            path: path.to_path_buf(),
+            is_fake,
+            _library: ManuallyDrop::new(library),
+        })
     }
 
     /// The name or path under which it was loaded.
