@@ -202,6 +202,7 @@ fn pages_that_are_refused_and_their_neighbours() {
         (gzip_codec(), vec![(0, gzip(&whole), 16)]),
         (Compression::ZSTD(ZstdLevel::default()), vec![(0, vec![7; 40], 40)]),
         (gzip_codec(), vec![(1, gzip(b"last"), 4)]),
+        (gzip_codec(), vec![(9, vec![], 0)]),
     ];
     let wanted_refusals = [
         (1, "nvCOMP: a page of another length than its header states"),
@@ -254,7 +255,12 @@ fn pages_that_are_refused_and_their_neighbours() {
             expected_pages: None,
         });
         let mut table = PageTable::new(inputs.collect(), first.clone(), headers);
-        let of: Vec<usize> = (0..chunks.len()).collect();
+        // A batch of levels alone, of which nvCOMP is not to know.
+        let levels = 7;
+        // SAFETY: the buffer holds the chunks, and its bytes have arrived.
+        let alone = unsafe { nvcomp::run(&library, &stream, &mut table, &[levels]).unwrap() };
+        assert!(alone.refused.is_empty() && table.chunks()[levels].codec == Compression::UNCOMPRESSED);
+        let of: Vec<usize> = (0..levels).collect();
         // SAFETY: the buffer holds the chunks, and its bytes have arrived.
         let outcome = unsafe { nvcomp::run(&library, &stream, &mut table, &of).unwrap() };
         let refused: Vec<_> = outcome.refused.iter().map(|(chunk, why)| (*chunk, why.as_str())).collect();
@@ -272,6 +278,7 @@ fn pages_that_are_refused_and_their_neighbours() {
         assert_eq!(read(1), b"a");
         assert_eq!(read(2), [&[1, 2, 3, 4, 5], &whole[..]].concat());
         assert_eq!(read(3), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(read(first[levels]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(read(first[6]), [&[1], &b"last"[..]].concat());
         for (chunk, input) in table.chunks().iter().enumerate() {
             let is_plain = input.codec == Compression::UNCOMPRESSED;

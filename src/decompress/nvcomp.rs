@@ -153,9 +153,11 @@ impl Running {
         let (mut moves, packed_bytes) = moves(&items, &values, &alignments);
         let largest = values.iter().map(|at| items[*at].plain).max().unwrap_or(0);
         let plain: u64 = values.iter().map(|at| items[*at].plain).sum();
-        // SAFETY: the context was made current above.
-        let asked =
-            unsafe { library.temporary_bytes(codec, values.len(), largest as usize, plain as usize, stream.raw()) };
+        let asked = match values.len() {
+            0 => Ok(0),
+            // SAFETY: the context was made current above.
+            count => unsafe { library.temporary_bytes(codec, count, largest as usize, plain as usize, stream.raw()) },
+        };
         let temporary_bytes = match asked {
             Ok(bytes) => bytes,
             Err(status) => return refused(status),
@@ -223,6 +225,9 @@ impl Running {
 
     /// Queues the copy of the results; the caller waits.
     fn read(&mut self, stream: &Stream) -> Result<()> {
+        if self.read.is_empty() {
+            return Ok(()); // no page has values
+        }
         // SAFETY: `read` is not touched before the caller's wait, and lives as long.
         unsafe { stream.copy_to_host(&mut self.read, &self.results, 0) }
     }
