@@ -191,6 +191,6 @@ KERNEL(pqgpu_delta_strings, DeltaStringsArgs, 128) {
     if (threadIdx.x == 0 && fixed) {
         PageState& shared = at<PageState>(args.states)[index];
         shared.values = target;
-        shared.value_bytes = state.valid * column.in_width;
+        shared.value_bytes = (uint32_t)(out - target); // what is there, also where a value is too short
     }
 }
