@@ -125,8 +125,10 @@ KERNEL(pqgpu_nested_levels, NestedLevelsArgs, 128) {
     }
     __syncthreads();
 
-    // Nothing comes before the first row of a chunk.
-    if (threadIdx.x == 0 && page.is_first && levels.rep && page.num_values != 0 && levels.rep[0] != 0) {
+    // Nothing comes before the first row of a chunk, and pages of version 2 start with rows: arrow-rs ends the row before
+    // such a page, whatever its levels say.
+    const bool at_row = page.is_first || page.kind == PAGE_DATA_V2;
+    if (threadIdx.x == 0 && at_row && levels.rep && page.num_values != 0 && levels.rep[0] != 0) {
         raise_fault(args.fault, index, found.rep - page.body, FAULT_REPETITION_LEVELS);
     }
     uint32_t valid = 0;
