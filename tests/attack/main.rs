@@ -8,6 +8,7 @@ mod devices;
 #[path = "../generate/mod.rs"]
 mod generate;
 mod hostile;
+mod huge;
 #[path = "../cross/pages.rs"]
 #[allow(dead_code)] // other encodings
 mod pages;
