@@ -164,10 +164,10 @@ impl Chunk<'_> {
         }
         // As many values as the levels now say, more often than not.
         let wanted = self.values.definition.iter().filter(|it| **it == max_def).count();
-        if let Some(first) = self.values.values.first().cloned() {
-            if !self.one_in(8) {
-                self.values.values.resize(wanted, first);
-            }
+        if let Some(first) = self.values.values.first().cloned()
+            && !self.one_in(8)
+        {
+            self.values.values.resize(wanted, first);
         }
     }
 
