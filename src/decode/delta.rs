@@ -18,13 +18,13 @@ const ALIGN: u64 = 16;
 /// Whether kernels expand pages of this encoding in a column.
 pub(super) fn decodes(page_encoding: u8, leaf: &Leaf) -> bool {
     use PhysicalType as P;
-    match (page_encoding, leaf.physical) {
-        (encoding::DELTA_LENGTH_BYTE_ARRAY | encoding::DELTA_BYTE_ARRAY, P::BYTE_ARRAY) => true,
-        (encoding::DELTA_BINARY_PACKED, P::INT32 | P::INT64) => true,
-        (encoding::DELTA_BYTE_ARRAY, P::FIXED_LEN_BYTE_ARRAY) => true,
-        (encoding::BYTE_STREAM_SPLIT, P::FLOAT | P::DOUBLE | P::INT32 | P::INT64 | P::FIXED_LEN_BYTE_ARRAY) => true,
-        _ => false,
-    }
+    matches!(
+        (page_encoding, leaf.physical),
+        (encoding::DELTA_LENGTH_BYTE_ARRAY | encoding::DELTA_BYTE_ARRAY, P::BYTE_ARRAY)
+            | (encoding::DELTA_BINARY_PACKED, P::INT32 | P::INT64)
+            | (encoding::DELTA_BYTE_ARRAY, P::FIXED_LEN_BYTE_ARRAY)
+            | (encoding::BYTE_STREAM_SPLIT, P::FLOAT | P::DOUBLE | P::INT32 | P::INT64 | P::FIXED_LEN_BYTE_ARRAY)
+    )
 }
 
 /// Pages to expand, by kernel.
