@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, FixedSizeListArray, LargeListArray, ListArray, MapArray, RecordBatch, StructArray};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::concat_batches;
+use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 use generate::Random;
@@ -59,11 +59,13 @@ fn columns(random: &mut Random, rows: usize) -> Vec<(&'static str, ArrayRef)> {
     ]);
     let field = Arc::new(Field::new("entries", pairs.data_type().clone(), false));
     let map: ArrayRef = Arc::new(MapArray::new(field, entries, pairs, nulls(random, rows), false));
+    let kept = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     vec![
         ("required", flat(random, DataType::Int32, rows, 0)),
         ("optional", flat(random, DataType::Int64, rows, 25)),
         ("bits", flat(random, DataType::Boolean, rows, 10)),
         ("text", flat(random, DataType::Utf8, rows, 10)),
+        ("kept", cast(&flat(random, DataType::Utf8, rows, 10), &kept).unwrap()),
         ("wide", flat(random, DataType::Decimal128(38, 3), rows, 10)),
         ("list", list),
         ("deep", deep),
@@ -72,9 +74,9 @@ fn columns(random: &mut Random, rows: usize) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Row groups of seven pages and a little, or of one page each.
+/// Row groups of seven pages and a little, or of one page each, which several blocks share.
 fn file(batch: &RecordBatch, version: WriterVersion, dictionary: bool, index: bool) -> Bytes {
-    let (page, group) = if index { (97, 700) } else { (20_000, 5_000) };
+    let (page, group) = if index { (97, 700) } else { (20_000, 12_000) };
     let properties = WriterProperties::builder()
         .set_writer_version(version)
         .set_compression(Compression::SNAPPY)
@@ -118,7 +120,7 @@ fn selected_rows_equal_those_of_arrow_rs() {
     let mut cases = 0;
     for (seed, version) in [(1, WriterVersion::PARQUET_1_0), (2, WriterVersion::PARQUET_2_0)] {
         let mut random = Random(seed);
-        let columns = columns(&mut random, 6000);
+        let columns = columns(&mut random, 12_500);
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let selections = selections(&mut random, batch.num_rows());
         for (dictionary, index) in [(true, true), (false, false), (true, false)] {

@@ -12,6 +12,6 @@ pub(super) fn is_sound(out_width: u32) -> bool {
 
 pub(super) fn launch(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
-    // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
+    // SAFETY: the list holds `count` parts of pages of the table, and both live until the stream has been synchronised.
     unsafe { stream.launch(count, &ByteDecimalsArgs { pages, columns, states, items, fault, count: count.into() }) }
 }

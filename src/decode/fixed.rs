@@ -23,6 +23,6 @@ pub(super) fn is_sound(conversion: u32, factor: i64, in_width: u32, out_width: u
 
 pub(super) fn launch(stream: &Stream, table: &Table, items: u64, count: u32) -> Result<()> {
     let Table { pages, columns, states, fault } = *table;
-    // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
+    // SAFETY: the list holds `count` parts of pages of the table, and both live until the stream has been synchronised.
     unsafe { stream.launch(count, &FixedArgs { pages, columns, states, items, fault, count: count.into() }) }
 }

@@ -11,7 +11,7 @@ use super::{Request, Table};
 use crate::device::Stream;
 use crate::error::Result;
 use crate::footer::{Leaf, LeafDecode};
-use crate::kernels::abi::{self, EntriesArgs, KeysArgs, PageHeader, PagePair, PageRun, encoding, page_kind};
+use crate::kernels::abi::{self, EntriesArgs, KeysArgs, PageHeader, PagePair, PagePart, PageRun, encoding, page_kind};
 
 /// The leaves of entries, a column each, with the column whose entries they are.
 pub(super) fn entry_leaves(request: &Request<'_>) -> Vec<(usize, Leaf)> {
@@ -54,8 +54,8 @@ pub(super) struct Keys {
     entries: Vec<PagePair>,
     /// Those of each column.
     runs: Vec<PageRun>,
-    /// Data pages, each with the page of the entries that its keys count in.
-    pages: Vec<PagePair>,
+    /// Parts of data pages, each with the page of the entries that its keys count in.
+    pages: Vec<PagePart>,
     /// Slots that the entries of each column take at most.
     pub(super) bounds: Vec<u64>,
 }
@@ -88,7 +88,7 @@ impl Keys {
                     if dictionary {
                         dictionaries.insert(index as u32, entries);
                     } else {
-                        keys.pages.push(PagePair { page: index as u32, other: entries });
+                        keys.pages.extend(work.parts_with(index as u32, entries));
                     }
                 }
             }
@@ -127,8 +127,8 @@ impl Keys {
         self.runs.iter().map(|run| last(run).map_or(0, end)).collect()
     }
 
-    /// The work lists: entries, runs, data pages.
-    pub(super) fn lists(&self) -> (&[PagePair], &[PageRun], &[PagePair]) {
+    /// The work lists: entries, runs, parts of data pages.
+    pub(super) fn lists(&self) -> (&[PagePair], &[PageRun], &[PagePart]) {
         (&self.entries, &self.runs, &self.pages)
     }
 
@@ -141,7 +141,7 @@ impl Keys {
         // synchronised.
         unsafe { stream.launch(count, &args)? };
         let count = super::blocks(self.pages.len())?;
-        // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised.
+        // SAFETY: the list holds `count` parts of pages of the table and live until the stream has been synchronised.
         unsafe { stream.launch(count, &KeysArgs { pages, columns, states, items, fault, count: count.into() }) }
     }
 }

@@ -93,10 +93,12 @@ struct Table {
     fault: u64,
 }
 
-/// The fault word and the page states: what kernels report, and its copy on the host.
+/// The fault word, the page states, and the bytes of the strings of each part: what kernels report, and its copy on the
+/// host.
 struct Reports {
     device: DeviceBuffer,
     host: PinnedBuffer,
+    pages: usize,
 }
 
 impl Reports {
@@ -104,12 +106,12 @@ impl Reports {
     /// writes its state.
     const STATES: usize = 64;
 
-    fn new(stream: &Stream, pages: usize) -> Result<Self> {
-        let bytes = Self::STATES + pages * size_of::<PageState>();
+    fn new(stream: &Stream, pages: usize, parts: usize) -> Result<Self> {
+        let bytes = Self::STATES + pages * size_of::<PageState>() + parts * size_of::<u64>();
         let device = stream.gpu().alloc(bytes as u64, stream, "page states")?;
         stream.fill(&device, 0, Self::STATES, 0xff)?;
         stream.fill(&device, Self::STATES as u64, bytes - Self::STATES, 0)?;
-        Ok(Self { device, host: stream.gpu().alloc_pinned(bytes)? })
+        Ok(Self { device, host: stream.gpu().alloc_pinned(bytes)?, pages })
     }
 
     /// Copies the first `bytes` bytes to the host and waits.
@@ -123,8 +125,18 @@ impl Reports {
         bytemuck::pod_read_unaligned::<FaultSlot>(&self.host[..size_of::<FaultSlot>()]).word
     }
 
+    /// Where the bytes of the parts start.
+    fn parts(&self) -> usize {
+        Self::STATES + self.pages * size_of::<PageState>()
+    }
+
     fn states(&self) -> Vec<PageState> {
-        self.host[Self::STATES..].chunks_exact(size_of::<PageState>()).map(bytemuck::pod_read_unaligned).collect()
+        let states = &self.host[Self::STATES..self.parts()];
+        states.chunks_exact(size_of::<PageState>()).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    fn part_bytes(&self) -> Vec<u64> {
+        self.host[self.parts()..].chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned).collect()
     }
 }
 
@@ -144,7 +156,7 @@ fn blocks(items: usize) -> Result<u32> {
 /// the device once, once more when there are byte arrays, and once more when there are columns below lists or structs.
 ///
 /// While it runs it holds, beside the arrays: plain bodies of the compressed pages, about 130 bytes a page for its
-/// descriptor, state and places in work lists, 16 bytes a slot of each column of byte arrays and 16 bytes an entry of each of
+/// descriptor and state and 50 bytes for each of its parts in work lists, 16 bytes a slot of each column of byte arrays and 16 bytes an entry of each of
 /// their dictionaries, and below lists and structs a byte for each level.
 ///
 /// # Errors
@@ -171,7 +183,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let with_entries = &Request { leaves: &leaves, ..*request };
     work.is_shaped.resize(leaves.len(), false);
     let levels = shapes.place(stream, request, &mut work)?;
-    let mut reports = Reports::new(stream, work.pages.len())?;
+    let [fixed_parts, byte_array_parts, decimal_parts] =
+        [&work.fixed, &work.byte_arrays, &work.decimals].map(|it| work.parts(it));
+    let mut reports = Reports::new(stream, work.pages.len(), byte_array_parts.len())?;
     let mut columns: Vec<_> =
         request.leaves.iter().map(|leaf| pages::column(leaf, request.rows, request.selected.is_some())).collect();
     let nodes = shapes.describe(&mut columns);
@@ -186,17 +200,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     let node_slot = staging.push(&nodes);
     let zero_slot = zeros.stage(&mut staging);
     let selected_slot = request.selected.map(|it| (staging.push(it.words()), staging.push(&work.runs)));
-    let [snappy, lz4, flat, shaped, dictionaries, fixed, byte_arrays, decimals] = [
-        &placed.snappy,
-        &placed.lz4,
-        &work.flat,
-        &work.shaped,
-        &work.string_dictionaries,
-        &work.fixed,
-        &work.byte_arrays,
-        &work.decimals,
-    ]
-    .map(|it| staging.push(it));
+    let [snappy, lz4, flat, shaped, dictionaries] =
+        [&placed.snappy, &placed.lz4, &work.flat, &work.shaped, &work.string_dictionaries].map(|it| staging.push(it));
+    let [fixed, byte_arrays, decimals] = [&fixed_parts, &byte_array_parts, &decimal_parts].map(|it| staging.push(it));
     let (entry_pages, entry_runs, key_pages) = keys.lists();
     let (entry_pages, entry_runs) = (staging.push(entry_pages), staging.push(entry_runs));
     let key_pages = staging.push(key_pages);
@@ -246,8 +252,9 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     dictionary::launch(stream, &table, staged.address(dictionaries), blocks(work.string_dictionaries.len())?)?;
     let [entry_pages, entry_runs, key_pages] = [entry_pages, entry_runs, key_pages].map(|it| staged.address(it));
     keys.launch(stream, &table, entry_pages, entry_runs, key_pages)?;
-    fixed::launch(stream, &table, staged.address(fixed), blocks(work.fixed.len())?)?;
-    strings::launch_refs(stream, &table, staged.address(byte_arrays), blocks(work.byte_arrays.len())?)?;
+    fixed::launch(stream, &table, staged.address(fixed), blocks(fixed_parts.len())?)?;
+    let bytes = reports.device.address() + reports.parts() as u64;
+    strings::launch_refs(stream, &table, staged.address(byte_arrays), bytes, blocks(byte_array_parts.len())?)?;
     reports.read(stream, report_bytes)?;
     no_fault(request, &keys, &reports)?;
     let states = reports.states();
@@ -257,8 +264,10 @@ pub unsafe fn decode_batch(stream: &Stream, request: &Request<'_>) -> Result<Vec
     }
 
     if !arrays.refs.is_empty() {
-        decimals::launch(stream, &table, staged.address(decimals), blocks(work.decimals.len())?)?;
-        strings::gather(stream, with_entries, &work, &states, &mut arrays.outputs, &mut columns, &table, || {
+        decimals::launch(stream, &table, staged.address(decimals), blocks(decimal_parts.len())?)?;
+        let bytes = reports.part_bytes();
+        let (outputs, columns) = (&mut arrays.outputs, &mut columns);
+        strings::gather(stream, with_entries, &work, &byte_array_parts, &bytes, outputs, columns, &table, || {
             reports.read(stream, Reports::STATES)
         })?;
         no_fault(request, &keys, &reports)?;

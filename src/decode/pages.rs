@@ -24,7 +24,6 @@ pub(super) struct Work {
     pub(super) runs: Vec<abi::PageRun>,
     pub(super) fixed: Vec<u32>,
     pub(super) byte_arrays: Vec<u32>,
-    pub(super) strings: Vec<u32>,
     pub(super) decimals: Vec<u32>,
     pub(super) string_dictionaries: Vec<u32>,
     /// Bytes of the entries of string dictionaries.
@@ -32,6 +31,10 @@ pub(super) struct Work {
     /// Pages that are expanded first.
     pub(super) expand: Expand,
 }
+
+/// Slots of a page that one block decodes. Fewer keep more of a GPU busy with few pages; but where values have to be counted
+/// or runs to be passed over from the page's start, each part does so again.
+const PART_SLOTS: u32 = 8192;
 
 /// Why no kernel decodes this page, although the footer promised otherwise; `None` when one does.
 pub fn unsupported(leaf: &Leaf, header: &PageHeader) -> Option<&'static str> {
@@ -148,8 +151,7 @@ impl Work {
         if header.kind == page_kind::DICTIONARY {
             match leaf.decode.values() {
                 LeafDecode::Strings { .. } | LeafDecode::Decimals { .. } => {
-                    // An entry takes at least its length's four bytes, whatever the header claims.
-                    let entries = header.num_values.min(page.body_bytes / 4);
+                    let entries = most_entries(page);
                     page.entries = self.entry_bytes;
                     self.entry_bytes += u64::from(entries) * size_of::<StringRef>() as u64;
                     self.string_dictionaries.push(index as u32);
@@ -196,14 +198,29 @@ impl Work {
     /// Enters a data page of a column that is decoded so into the lists of those whose values are decoded.
     pub(super) fn enter_values(&mut self, decode: &LeafDecode, index: u32) {
         match decode {
-            LeafDecode::Strings { .. } => self.strings.push(index),
             LeafDecode::Decimals { .. } => self.decimals.push(index),
             LeafDecode::Fixed { .. } => self.fixed.push(index),
-            LeafDecode::Dictionary { .. } | LeafDecode::Levels | LeafDecode::Cpu(_) => {}
+            LeafDecode::Strings { .. } | LeafDecode::Dictionary { .. } | LeafDecode::Levels | LeafDecode::Cpu(_) => {}
         }
         if decode.is_byte_array() {
             self.byte_arrays.push(index);
         }
+    }
+
+    /// Divides pages so that no block has many more than [`PART_SLOTS`] slots to work on.
+    pub(super) fn parts(&self, pages: &[u32]) -> Vec<abi::PagePart> {
+        pages.iter().flat_map(|page| self.parts_with(*page, NONE)).collect()
+    }
+
+    /// The parts of a page, with another that belongs to it.
+    pub(super) fn parts_with(&self, page: u32, other: u32) -> impl Iterator<Item = abi::PagePart> + use<> {
+        let page_of = &self.pages[page as usize];
+        let values = match page_of.kind {
+            page_kind::DICTIONARY => most_entries(page_of),
+            _ => page_of.num_values,
+        };
+        let parts = values.div_ceil(PART_SLOTS).max(1);
+        (0..parts).map(move |part| abi::PagePart { page, part, parts, other })
     }
 
     /// Turns offsets of dictionary entries into addresses, once their memory is there.
@@ -240,6 +257,11 @@ pub(super) fn column(leaf: &Leaf, rows: u64, selected: bool) -> abi::Column {
         LeafDecode::Levels | LeafDecode::Cpu(_) => {}
     }
     column
+}
+
+/// Entries of a dictionary page of byte arrays: each takes at least its length's four bytes, whatever the header claims.
+fn most_entries(page: &abi::Page) -> u32 {
+    page.num_values.min(page.body_bytes / 4)
 }
 
 fn not_decodable(decode: &LeafDecode) -> Option<&'static str> {

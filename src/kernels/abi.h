@@ -121,7 +121,7 @@ struct PageState {
     uint64_t values;      // address of the encoded values; 0: the page has a fault, and no values are decoded
     uint32_t value_bytes;
     uint32_t valid;       // values that are not null; dictionary pages of strings: entries
-    uint64_t string_bytes; // bytes of the page's strings, by the string kernel
+    uint64_t string_bytes; // DELTA_*: bytes of the page's strings once they are put together
     uint64_t first_slot;   // of the page's slots in the column's array: the rows of a flat column
     uint32_t slots;        // places of values and nulls
     uint32_t rows;         // shaped columns: rows that start in the page, selected or not
@@ -132,6 +132,14 @@ struct PageRun {
     uint64_t first_row; // of the first page, among all rows of the batch
     uint32_t first;
     uint32_t end;
+};
+
+// One part of those into which the slots of a page are divided, so that many blocks work on a large page.
+struct PagePart {
+    uint32_t page;
+    uint32_t part;
+    uint32_t parts;
+    uint32_t other; // a page that belongs to it, or PQGPU_NONE
 };
 
 // Two pages that belong together.
@@ -246,16 +254,18 @@ struct DeltaStringsArgs { uint64_t pages; uint64_t columns; uint64_t states; uin
 struct SplitArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct ZeroArgs { uint64_t entries; uint64_t count; };
 struct DictionaryStringsArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
+// `items` of the kernels from here on are PageParts.
 struct FixedArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
 struct ByteDecimalsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
-// `items`: PagePairs of pages of entries with the pages that they are copies of; `runs`: PageRuns of those of each column.
+// `items`: PagePairs, of pages of entries with the pages that they are copies of; `runs`: PageRuns of those of each column.
 struct EntriesArgs { uint64_t pages; uint64_t states; uint64_t items; uint64_t runs; uint64_t fault; uint64_t count; };
-// `items`: PagePairs of data pages with the pages of the entries that their keys count in.
+// `other`: the page of the entries that the keys of a part count in.
 struct KeysArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
-struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t fault; uint64_t count; };
-// `bases`: for each item, where the page's strings start in the column's data.
+// `bytes`: zeroed; for each item, those of its strings. The items of a page follow each other.
+struct StringRefsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bytes; uint64_t fault; uint64_t count; };
+// `bases`: for each item, where its strings start in the column's data.
 struct StringGatherArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };
 // `items` are dictionary pages (their entries) and PLAIN pages (their gathered bytes).
 // `bases`: for each item with a dictionary, where the dictionary's body starts in the column's buffer of such.
 struct StringViewsArgs { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t count; };
-struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t fault; uint64_t count; };
+struct Utf8Args { uint64_t pages; uint64_t columns; uint64_t states; uint64_t items; uint64_t bases; uint64_t bytes; uint64_t fault; uint64_t count; };

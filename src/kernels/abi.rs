@@ -53,6 +53,7 @@ structs! {
     }
     PageState { values: u64, value_bytes: u32, valid: u32, string_bytes: u64, first_slot: u64, slots: u32, rows: u32 }
     PageRun { first_row: u64, first: u32, end: u32 }
+    PagePart { page: u32, part: u32, parts: u32, other: u32 }
     PagePair { page: u32, other: u32 }
     StringRef { address: u64, bytes: u32, _pad: u32 }
     Node {
@@ -88,10 +89,10 @@ structs! {
     ByteDecimalsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
     EntriesArgs { pages: u64, states: u64, items: u64, runs: u64, fault: u64, count: u64 }
     KeysArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
-    StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, fault: u64, count: u64 }
+    StringRefsArgs { pages: u64, columns: u64, states: u64, items: u64, bytes: u64, fault: u64, count: u64 }
     StringGatherArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
     StringViewsArgs { pages: u64, columns: u64, states: u64, items: u64, bases: u64, count: u64 }
-    Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, fault: u64, count: u64 }
+    Utf8Args { pages: u64, columns: u64, states: u64, items: u64, bases: u64, bytes: u64, fault: u64, count: u64 }
 }
 
 macro_rules! kernel_args {

@@ -101,7 +101,8 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     __shared__ Runs runs;
     __shared__ Tile tile;
     __shared__ uint32_t indices[TILE_ROWS];
-    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     if (state.values == 0) return;
@@ -157,8 +158,10 @@ KERNEL(pqgpu_fixed, FixedArgs, 128) {
     const uint64_t first = state.first_slot;
     const uint64_t last = first + state.slots;
     const uint64_t validity = state.valid < state.slots || column.ranks ? column.validity : 0;
-    uint32_t value = 0; // the first that the tile's rows have
-    for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
+    const Slots own = part_tiles(part.part, part.parts, state);
+    // The first that the tile's rows have.
+    uint32_t value = column.ranks ? 0 : values_before<128>(validity, first, own.begin);
+    for (uint64_t row = own.begin; row < own.end; row += TILE_ROWS) {
         tile_load(tile, validity, state.valid, row, first, last, column.ranks, value);
         value = tile.end_value;
         // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart.

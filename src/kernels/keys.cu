@@ -52,8 +52,8 @@ KERNEL(pqgpu_keys, KeysArgs, 128) {
     __shared__ Runs runs;
     __shared__ Tile tile;
     __shared__ uint32_t indices[TILE_ROWS];
-    const PagePair pair = at<const PagePair>(args.items)[blockIdx.x];
-    const uint32_t index = pair.page;
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     if (state.values == 0) return;
@@ -65,8 +65,8 @@ KERNEL(pqgpu_keys, KeysArgs, 128) {
         keys = column.values;
         ranks = column.ranks;
         width = column.out_width;
-        base = at<const PageState>(args.states)[pair.other].first_slot;
-        entries = at<const PageState>(args.states)[pair.other].slots;
+        base = at<const PageState>(args.states)[part.other].first_slot;
+        entries = at<const PageState>(args.states)[part.other].slots;
     }
     __syncthreads();
     const bool dictionary = is_dictionary(page);
@@ -83,8 +83,9 @@ KERNEL(pqgpu_keys, KeysArgs, 128) {
     const uint64_t first = state.first_slot;
     const uint64_t last = first + state.slots;
     const uint64_t validity = state.valid < state.slots || ranks ? column.validity : 0;
-    uint32_t value = 0; // the first that the tile's rows have
-    for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
+    const Slots own = part_tiles(part.part, part.parts, state);
+    uint32_t value = ranks ? 0 : values_before<128>(validity, first, own.begin); // the first that the tile's rows have
+    for (uint64_t row = own.begin; row < own.end; row += TILE_ROWS) {
         tile_load(tile, validity, state.valid, row, first, last, ranks, value);
         value = tile.end_value;
         // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart.

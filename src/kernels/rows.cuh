@@ -62,3 +62,42 @@ DEVICE uint32_t tile_rank(const Tile& tile, uint32_t row) {
 DEVICE uint32_t tile_value(const Tile& tile, uint64_t ranks, uint64_t row, uint32_t it) {
     return ranks ? at<const uint32_t>(ranks)[row + it] : tile.first_value + tile_rank(tile, it);
 }
+
+// Slots of a column.
+struct Slots {
+    uint64_t begin;
+    uint64_t end;
+};
+
+// The tiles of a part: from its first tile's first row, which may lie before the page's own slots, to before the end.
+// Parts share no tile, and so no word of validity.
+DEVICE Slots part_tiles(uint32_t part, uint32_t parts, const PageState& state) {
+    const uint64_t begin = state.first_slot & ~31ull;
+    const uint64_t end = state.first_slot + state.slots;
+    const uint64_t tiles = (end - begin + TILE_ROWS - 1) / TILE_ROWS;
+    const uint64_t rows = (tiles + parts - 1) / parts * TILE_ROWS;
+    Slots slots;
+    slots.begin = min(begin + part * rows, end);
+    slots.end = min(slots.begin + rows, end);
+    return slots;
+}
+
+// The slots of a part.
+DEVICE Slots part_slots(const PagePart& part, const PageState& state) {
+    Slots slots = part_tiles(part.part, part.parts, state);
+    slots.begin = max(slots.begin, state.first_slot);
+    return slots;
+}
+
+// How many of the page's values the slots before `row`, a multiple of 32 or the page's end, have, where no rows are
+// selected. All threads of the block call it. `validity` as in `tile_load`; where there is none, all slots have values.
+template <unsigned THREADS>
+DEVICE uint32_t values_before(uint64_t validity, uint64_t first, uint64_t row) {
+    if (row <= first) return 0;
+    if (!validity) return (uint32_t)(row - first);
+    uint32_t count = 0;
+    for (uint64_t word = first / 32 + threadIdx.x; word * 32 < row; word += THREADS) {
+        count += __popc(at<const uint32_t>(validity)[word] & rows_mask(word * 32, first, row));
+    }
+    return block_sum<THREADS>(count);
+}

@@ -11,7 +11,8 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
     };
     __shared__ Source source;
     __shared__ Tile tile;
-    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     if (state.values == 0) return;
@@ -19,6 +20,9 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
     const bool dictionary = is_dictionary(page);
     const StringRef* listed = page.expanded ? at<const StringRef>(page.expanded) : nullptr;
     const uint32_t value_offset = (uint32_t)(state.values - page.body);
+    // Where the values of a part start only the whole chain before it says, so one block follows it for all parts.
+    const bool chained = !dictionary && !listed;
+    if (chained && part.part != 0) return;
     Runs& runs = source.dictionary.runs;
     Chain& chain = source.plain;
 
@@ -33,74 +37,80 @@ KERNEL(pqgpu_string_refs, StringRefsArgs, 128) {
             if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset, runs.fault);
             return;
         }
-    } else if (!listed && threadIdx.x == 0) {
+    } else if (chained && threadIdx.x == 0) {
         chain_begin(chain, state.values, page.body, state.value_bytes);
     }
 
     const uint64_t first = state.first_slot;
     const uint64_t last = first + state.slots;
     const uint64_t validity = state.valid < state.slots || column.ranks ? column.validity : 0;
-    uint64_t bytes = 0;
-    uint32_t value = 0;   // the first that the tile's rows have
-    uint32_t chained = 0; // values that the chain has passed
-    for (uint64_t row = first & ~31ull; row < last; row += TILE_ROWS) {
-        tile_load(tile, validity, state.valid, row, first, last, column.ranks, value);
-        value = tile.end_value;
-        // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart, and a
-        // chain must be followed through all between.
-        uint32_t window = dictionary || listed ? tile.first_value : chained;
-        bool begins = true;
-        do {
-            const uint32_t count = listed ? tile.end_value - window : min(TILE_ROWS, tile.end_value - window);
-            uint32_t fault = FAULT_NONE;
-            uint32_t position = 0;
-            if (dictionary) {
-                if (!runs_expand(runs, source.dictionary.indices, window, count)) {
-                    fault = runs.fault;
-                    position = runs.position;
-                }
-            } else if (!listed) {
-                chain_next(chain, count);
-                chained += count;
-                fault = chain.fault;
-                if (fault == FAULT_NONE && chain.count < count) fault = FAULT_VALUES_TRUNCATED;
-                position = chain.position;
-            }
-            if (fault) {
-                if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + position, fault);
-                return;
-            }
-            for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < last; it += blockDim.x) {
-                if (row + it < first) continue;
-                StringRef ref;
-                ref.address = 0;
-                ref.bytes = 0;
-                ref._pad = 0;
-                if (tile_valid(tile, it)) {
-                    const uint32_t from = tile_value(tile, column.ranks, row, it) - window;
-                    if (from >= count) continue; // another window has it
-                    if (listed) {
-                        ref = listed[window + from];
-                    } else if (!dictionary) {
-                        ref.address = state.values + chain.start[from];
-                        ref.bytes = chain.length[from];
-                    } else if (source.dictionary.indices[from] < entry_count) {
-                        ref = entries[source.dictionary.indices[from]];
-                    } else {
-                        raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
-                    }
-                } else if (!begins) {
-                    continue;
-                }
-                at<StringRef>(column.refs)[row + it] = ref;
-                bytes += ref.bytes;
-            }
-            window += count;
-            begins = false;
-        } while (window < tile.end_value);
+    uint32_t passed = 0; // values that the chain has passed
+    uint32_t value = 0;  // the first that the tile's rows have
+    if (part.part != 0 && !column.ranks) {
+        value = values_before<128>(validity, first, part_tiles(part.part, part.parts, state).begin);
     }
-    const uint64_t total = block_sum<128>(bytes);
-    if (threadIdx.x == 0) at<PageState>(args.states)[index].string_bytes = total;
+    for (uint32_t own = part.part; own < (chained ? part.parts : part.part + 1); ++own) {
+        const Slots tiles = part_tiles(own, part.parts, state);
+        uint64_t bytes = 0;
+        for (uint64_t row = tiles.begin; row < tiles.end; row += TILE_ROWS) {
+            tile_load(tile, validity, state.valid, row, first, last, column.ranks, value);
+            value = tile.end_value;
+            // As many values at a time as there is room for: where rows are selected, those of a tile may lie far apart, and a
+            // chain must be followed through all between.
+            uint32_t window = chained ? passed : tile.first_value;
+            bool begins = true;
+            do {
+                const uint32_t count = listed ? tile.end_value - window : min(TILE_ROWS, tile.end_value - window);
+                uint32_t fault = FAULT_NONE;
+                uint32_t position = 0;
+                if (dictionary) {
+                    if (!runs_expand(runs, source.dictionary.indices, window, count)) {
+                        fault = runs.fault;
+                        position = runs.position;
+                    }
+                } else if (chained) {
+                    chain_next(chain, count);
+                    passed += count;
+                    fault = chain.fault;
+                    if (fault == FAULT_NONE && chain.count < count) fault = FAULT_VALUES_TRUNCATED;
+                    position = chain.position;
+                }
+                if (fault) {
+                    if (threadIdx.x == 0) raise_fault(args.fault, index, value_offset + position, fault);
+                    return;
+                }
+                for (uint32_t it = threadIdx.x; it < TILE_ROWS && row + it < last; it += blockDim.x) {
+                    if (row + it < first) continue;
+                    StringRef ref;
+                    ref.address = 0;
+                    ref.bytes = 0;
+                    ref._pad = 0;
+                    if (tile_valid(tile, it)) {
+                        const uint32_t from = tile_value(tile, column.ranks, row, it) - window;
+                        if (from >= count) continue; // another window has it
+                        if (listed) {
+                            ref = listed[window + from];
+                        } else if (!dictionary) {
+                            ref.address = state.values + chain.start[from];
+                            ref.bytes = chain.length[from];
+                        } else if (source.dictionary.indices[from] < entry_count) {
+                            ref = entries[source.dictionary.indices[from]];
+                        } else {
+                            raise_fault(args.fault, index, value_offset, FAULT_DICTIONARY_INDEX);
+                        }
+                    } else if (!begins) {
+                        continue;
+                    }
+                    at<StringRef>(column.refs)[row + it] = ref;
+                    bytes += ref.bytes;
+                }
+                window += count;
+                begins = false;
+            } while (window < tile.end_value);
+        }
+        const uint64_t total = block_sum<128>(bytes);
+        if (threadIdx.x == 0) at<uint64_t>(args.bytes)[blockIdx.x - part.part + own] = total;
+    }
 }
 
 // Rows of a gather tile: four a thread.
@@ -128,21 +138,24 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
     if (blockIdx.x >= args.count) return;
     __shared__ uint64_t address[GATHER_ROWS];
     __shared__ uint64_t start[GATHER_ROWS + 1]; // of each string among the tile's bytes
-    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const Column column = at<const Column>(args.columns)[page.column];
     const PageState state = at<const PageState>(args.states)[index];
-    const StringRef* refs = at<const StringRef>(column.refs) + state.first_slot;
+    const StringRef* refs = at<const StringRef>(column.refs);
     uint64_t base = at<const uint64_t>(args.bases)[blockIdx.x];
+    const uint64_t page_end = state.first_slot + state.slots;
+    const Slots own = part_slots(part, state);
 
-    for (uint32_t row = 0; row < state.slots; row += GATHER_ROWS) {
-        const uint32_t rows = min(GATHER_ROWS, state.slots - row);
+    for (uint64_t slot = own.begin; slot < own.end; slot += GATHER_ROWS) {
+        const uint32_t rows = (uint32_t)min((uint64_t)GATHER_ROWS, own.end - slot);
         __syncthreads();
         for (uint32_t it = threadIdx.x; it < GATHER_ROWS; it += blockDim.x) {
             StringRef ref;
             ref.address = 0;
             ref.bytes = 0;
-            if (it < rows) ref = refs[row + it];
+            if (it < rows) ref = refs[slot + it];
             address[it] = ref.address;
             start[it] = ref.bytes;
         }
@@ -161,8 +174,7 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
 
         // Each row's offset; the column's last page adds the end, as does every page of views, since the next page may have
         // a dictionary and so no offsets.
-        const uint64_t slot = state.first_slot + row;
-        const bool last = slot + rows == column.rows || (column.values && row + rows == state.slots);
+        const bool last = slot + rows == column.rows || (column.values && slot + rows == page_end);
         const uint32_t ends = last ? 1 : 0;
         for (uint32_t it = threadIdx.x; it < rows + ends; it += blockDim.x) {
             if (column.out_width == 4) at<int32_t>(column.offsets)[slot + it] = (int32_t)(base + start[it]);
@@ -220,18 +232,20 @@ KERNEL(pqgpu_string_gather, StringGatherArgs, 128) {
 // of its buffer and its offset there.
 KERNEL(pqgpu_string_views, StringViewsArgs, 128) {
     if (blockIdx.x >= args.count) return;
-    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     const Column column = at<const Column>(args.columns)[page.column];
-    const int32_t* offsets = at<const int32_t>(column.offsets) + state.first_slot;
-    const StringRef* refs = at<const StringRef>(column.refs) + state.first_slot;
+    const int32_t* offsets = at<const int32_t>(column.offsets);
+    const StringRef* refs = at<const StringRef>(column.refs);
     // Entries are not gathered a slot each: the dictionary's body was copied as it is.
     const bool dictionary = is_dictionary(page);
     const uint64_t body = dictionary ? at<const Page>(args.pages)[page.dictionary].body : 0;
     const uint64_t base = at<const uint64_t>(args.bases)[blockIdx.x];
-    uint64_t* views = at<uint64_t>(column.values) + 2 * state.first_slot;
-    for (uint32_t row = threadIdx.x; row < state.slots; row += blockDim.x) {
+    uint64_t* views = at<uint64_t>(column.values);
+    const Slots own = part_slots(part, state);
+    for (uint64_t row = own.begin + threadIdx.x; row < own.end; row += blockDim.x) {
         uint32_t start, bytes;
         uint64_t in;
         if (dictionary) {

@@ -1,4 +1,4 @@
-#include "prelude.cuh"
+#include "rows.cuh"
 
 // Checks the byte at `it` of the text [first, end), which starts with a character: a lead byte against those after it, a
 // continuation byte against its lead (Unicode 15, table 3-7).
@@ -42,17 +42,18 @@ DEVICE bool utf8_text(uint64_t first, uint64_t end, uint32_t thread, uint32_t th
 #define UTF8_SHORT 64u
 
 // As arrow-rs: dictionaries are checked whole, used or not, and rows that take their string from one are not checked
-// again; the strings of a PLAIN page are checked as one text, and that none starts inside a character.
+// again; the strings of a part of another page are checked as one text, and that none starts inside a character.
 KERNEL(pqgpu_utf8, Utf8Args, 256) {
     if (blockIdx.x >= args.count) return;
-    const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
+    const PagePart part = at<const PagePart>(args.items)[blockIdx.x];
+    const uint32_t index = part.page;
     const Page page = at<const Page>(args.pages)[index];
     const PageState state = at<const PageState>(args.states)[index];
     bool valid = true;
     if (page.kind == PAGE_DICTIONARY) {
         const StringRef* entries = at<const StringRef>(page.entries);
         const uint32_t rounds = (state.valid + blockDim.x - 1) / blockDim.x;
-        for (uint32_t round = 0; round < rounds; ++round) {
+        for (uint32_t round = part.part; round < rounds; round += part.parts) {
             const uint32_t it = round * blockDim.x + threadIdx.x;
             StringRef entry;
             entry.address = 0;
@@ -71,9 +72,9 @@ KERNEL(pqgpu_utf8, Utf8Args, 256) {
     } else {
         const Column column = at<const Column>(args.columns)[page.column];
         const uint64_t first = column.data + at<const uint64_t>(args.bases)[blockIdx.x];
-        valid = utf8_text(first, first + state.string_bytes, threadIdx.x, blockDim.x);
-        for (uint32_t it = threadIdx.x; it < state.slots; it += blockDim.x) {
-            const uint64_t row = state.first_slot + it;
+        valid = utf8_text(first, first + at<const uint64_t>(args.bytes)[blockIdx.x], threadIdx.x, blockDim.x);
+        const Slots own = part_slots(part, state);
+        for (uint64_t row = own.begin + threadIdx.x; row < own.end; row += blockDim.x) {
             uint64_t start, end;
             if (column.out_width == 4) {
                 start = (uint64_t)at<const int32_t>(column.offsets)[row];

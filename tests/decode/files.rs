@@ -67,6 +67,32 @@ fn every_flat_type_in_every_kind_of_page() {
     println!("{cases} files, {} columns each", types().len());
 }
 
+/// Pages of more slots than one block decodes; the second row group starts inside a word of validity.
+#[test]
+fn several_blocks_share_a_large_page() {
+    let mut random = Random(6);
+    let mut seed = 0;
+    for (version, dictionary) in [(1, true), (2, true), (1, false), (2, false)] {
+        for nulls in [0, 20] {
+            let values = if dictionary { 300 } else { 1 << 40 };
+            let batches = [777, 17_000].map(|rows| batch(&mut random, rows, nulls, values));
+            let properties = properties(version, dictionary, 20_000).into_builder();
+            let properties = properties.set_data_page_size_limit(64 << 20).set_dictionary_page_size_limit(1 << 20);
+            let file = write(&batches, properties.build());
+            let values = |column: usize, chunk: usize| {
+                columns_of(&file).unwrap()[column].chunks[chunk].headers.last().unwrap().num_values
+            };
+            assert_eq!((values(3, 1), values(28, 1)), (17_000, 17_000));
+            assert_file(
+                &format!("large pages, V{version}, dictionary {dictionary}, {nulls} % null"),
+                &file,
+                seed..seed + 1,
+            );
+            seed += 1;
+        }
+    }
+}
+
 #[test]
 fn a_dictionary_that_grows_too_large_falls_back_to_plain_within_the_chunk() {
     let mut random = Random(2);
