@@ -228,6 +228,20 @@ fn usage_errors_exit_with_2_and_print_nothing() {
     assert_eq!((status, &objects(&out)[0]["error"]["kind"]), (2, &"argument".into()));
 }
 
+/// A file that has no such row group makes the command line wrong, whatever came of the others.
+#[test]
+fn of_several_files_the_gravest_status_counts() {
+    let several = "testdata/row_groups.parquet";
+    assert_eq!(run(&["scan", several, BAD, GOOD, "--row-groups", "9"]).0, 2);
+    assert_eq!(run(&["scan", BAD, several, GOOD, "--row-groups", "0", "--require-gds"]).0, 1);
+    assert_eq!(run(&["scan", several, GOOD, "--row-groups", "0", "--require-gds"]).0, 3);
+    let promise = "Of several files the gravest counts: 2, then 1, 4, 3.";
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (status, help, _) = run(&["--help"]);
+    assert!(status == 0 && words(&help).contains(promise.trim_end_matches('.')), "{help}");
+    assert!(words(&std::fs::read_to_string(root().join("README.md")).unwrap()).contains(promise));
+}
+
 #[test]
 fn columns_and_row_groups() {
     let scan = |arguments: &[&str]| {

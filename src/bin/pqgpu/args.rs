@@ -18,8 +18,8 @@ use crate::doctor::probe::Probe;
 
 /// Reads Parquet into GPU memory as Arrow, and proves which path every byte took.
 ///
-/// Exit status: 0 done, 1 failed, 2 usage, 3 --require-gds not met, 4 --verify found a difference; of several files the
-/// worst counts: 1 before 4 before 3.
+/// Exit status: 0 done, 1 failed, 2 usage, 3 --require-gds not met, 4 --verify found a difference. Of several files the
+/// gravest counts: 2, then 1, 4, 3.
 #[derive(Debug, Parser)]
 #[command(name = "pqgpu", version, max_term_width = 80)]
 pub struct Args {

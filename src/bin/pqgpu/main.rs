@@ -15,7 +15,7 @@ use parquet_gpu::Error;
 
 use args::{Args, Command};
 
-/// How a run ended; the worst of several files counts, in the order given here.
+/// How a run ended. Of several files the gravest counts, which is the last in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Status {
     /// Everything was done.
