@@ -241,6 +241,20 @@ fn servers_that_send_something_else_are_found_out() {
     }
 }
 
+/// Nobody listens at a port that was just let go of.
+#[test]
+fn a_refused_connection_is_soon_given_up() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for rest in ["data", "data?signature=1"] {
+        let error = Source::open(&format!("http://127.0.0.1:{port}/{rest}")).unwrap_err();
+        let text = everything(&error);
+        assert_eq!(error.kind(), "not_found", "{text}");
+        assert!(text.contains("after 4 retries"), "{text}");
+        // HEAD alone, where GET would find no more.
+        assert_eq!(error.to_string().contains("performing HEAD"), rest == "data", "{text}");
+    }
+}
+
 #[test]
 fn credentials_are_sent_and_never_shown() {
     let secrets =

@@ -1,27 +1,43 @@
 //! Objects behind URLs, through `object_store`: ranged requests, waited for by the thread that wants the bytes.
 //!
 //! Requests run on a small runtime of their own, shared by the process, so that a caller may itself be inside one. How
-//! many are under way at a time is up to the reading threads, each of which waits for one. Retries are `object_store`'s.
+//! many are under way at a time is up to the reading threads, each of which waits for one. Retries are `object_store`'s,
+//! fewer and sooner than its own defaults.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::http::HttpBuilder;
+use object_store::parse_url_opts;
 use object_store::path::Path;
-use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, parse_url_opts};
+use object_store::{BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreScheme, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
-use url::Url;
+use url::{Position, Url};
 
 use super::redact::{self, Secrets};
 use crate::error::{Error, Result};
 
 /// Threads that drive requests; they wait for the network and decrypt.
 const RUNTIME_THREADS: usize = 2;
+
+/// How often a request is made again that a server could not answer, or that never reached one, and how long is waited
+/// before: at the longest 0.1, 0.2, 0.4 and 0.8 s. Nobody waits for more before a wrong address is called one, while a
+/// store that asks to slow down is given a second.
+const RETRIES: usize = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const WAIT_GROWTH: f64 = 2.0;
+
+/// No retry starts this long after the first request: some connections are not refused but time out.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Environment variables of `object_store`'s whose values may not show.
 const SECRET_VARIABLES: [&str; 4] =
@@ -81,10 +97,12 @@ impl Object {
             wait(async move {
                 if head {
                     let options = GetOptions { head: true, ..GetOptions::default() };
-                    if let Ok(answer) = store.get_opts(&path, options).await {
-                        return Ok(answer.meta);
+                    match store.get_opts(&path, options).await {
+                        Ok(answer) => return Ok(answer.meta),
+                        Err(error) if is_unreachable(&error) => return Err(error.into()),
+                        // Some servers know only GET; the length is in the answer to any range.
+                        Err(_) => (),
                     }
-                    // Some servers know only GET; the length is in the answer to any range.
                 }
                 let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
                 Ok::<_, Failure>(store.get_opts(&path, options).await?.meta)
@@ -191,7 +209,7 @@ fn store(url: &Url) -> object_store::Result<(Arc<dyn ObjectStore>, Path)> {
             let headers = HashMap::from([("authorization".to_string(), authorization(url))]);
             options = options.with_default_headers((&headers).try_into().map_err(|_| refuse("malformed user"))?);
         }
-        let store = HttpBuilder::new().with_url(base).with_client_options(options).build()?;
+        let store = HttpBuilder::new().with_url(base).with_client_options(options).with_retry(retries()).build()?;
         return Ok((Arc::new(store), Path::from_url_path(url.path())?));
     }
     if url.query().is_some() || has_user(url) {
@@ -204,8 +222,46 @@ fn store(url: &Url) -> object_store::Result<(Arc<dyn ObjectStore>, Path)> {
     if url.scheme() == "http" {
         options.push(("allow_http".into(), "true".into())); // the URL says so itself
     }
-    let (store, path) = parse_url_opts(url, options)?;
-    Ok((Arc::from(store), path))
+    // `parse_url_opts` takes no retries, so those that make requests are built here, as it builds them.
+    let (scheme, path) = ObjectStoreScheme::parse(url)?;
+    let options = options.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
+    match scheme {
+        ObjectStoreScheme::AmazonS3 => {
+            let builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retries());
+            let with = |builder: AmazonS3Builder, (key, value): (String, &String)| match key.parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            };
+            Ok((Arc::new(options.fold(builder, with).build()?), path))
+        }
+        ObjectStoreScheme::Http => {
+            let builder = HttpBuilder::new().with_url(&url[..Position::BeforePath]).with_retry(retries());
+            let with = |builder: HttpBuilder, (key, value): (String, &String)| match key.parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            };
+            Ok((Arc::new(options.fold(builder, with).build()?), path))
+        }
+        _ => {
+            let (store, path) = parse_url_opts(url, options)?;
+            Ok((Arc::from(store), path))
+        }
+    }
+}
+
+fn retries() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: WAIT_GROWTH },
+        max_retries: RETRIES,
+        retry_timeout: RETRY_TIMEOUT,
+    }
+}
+
+/// Whether no server was there to answer, so that asking in another way is of no use.
+fn is_unreachable(error: &object_store::Error) -> bool {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut kinds = chain.filter_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind);
+    kinds.any(|kind| matches!(kind, HttpErrorKind::Connect | HttpErrorKind::Timeout))
 }
 
 fn has_user(url: &Url) -> bool {
@@ -259,6 +315,14 @@ fn wait<T: Send + 'static>(future: impl Future<Output = Result<T, Failure>> + Se
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_not_there_is_given_up_in_less_than_two_seconds() {
+        let RetryConfig { backoff, max_retries, .. } = retries();
+        let waits = std::iter::successors(Some(backoff.init_backoff), |wait| Some(wait.mul_f64(backoff.base)));
+        let longest: Duration = waits.take(max_retries).map(|wait| wait.min(backoff.max_backoff)).sum();
+        assert!(longest < Duration::from_secs(2), "{longest:?}");
+    }
 
     #[test]
     fn base64_as_in_rfc_4648() {
