@@ -104,6 +104,7 @@ fn scan_as_json_has_every_key() {
         "rows",
         "row_groups",
         "columns",
+        "footer_repaired",
         "columns_on_cpu",
         "decompressed_on_cpu",
         "file_bytes",
@@ -386,6 +387,36 @@ fn plan_reads_the_footer_alone() {
     assert_eq!((status, &object["file"], object["batches"].as_array().unwrap().len()), (0, &BAD.into(), 1));
     let range = &object["batches"][0]["ranges"][0];
     assert_eq!((&range["route"], &range["offset"]), (&"host".into(), &4.into()), "{out}");
+}
+
+/// A footer that arrow-rs refuses: with a converted type that the format does not have, and one of the corpus.
+#[test]
+fn a_repaired_footer_is_told() {
+    let mut bytes = std::fs::read(root().join(GOOD)).unwrap();
+    let named = b"note\x25\x00"; // in the schema, before field 6, converted_type, 0: UTF8
+    let at = bytes.windows(named.len()).rposition(|it| it == named).unwrap();
+    bytes[at + named.len() - 1] = 22 << 1;
+    let folder = tempfile::tempdir().unwrap();
+    let ours = folder.path().join("repaired.parquet");
+    std::fs::write(&ours, bytes).unwrap();
+    let mut files = vec![(ours, "converted_type")];
+    match std::env::var_os("PARQUET_GPU_CORPUS").map(PathBuf::from) {
+        Some(corpus) => files.push((corpus.join("hyparam+hyparquet/test/files/strings.parquet"), "repetition_type")),
+        None => println!("skipped in part: PARQUET_GPU_CORPUS is not set"),
+    }
+    for (path, repaired) in files {
+        for subcommand in ["plan", "scan"] {
+            let (status, out, err) = run(&[subcommand, path.to_str().unwrap()]);
+            assert_eq!((status, err.as_str()), (0, ""));
+            assert!(out.contains(&format!("footer repaired: {repaired}\n")), "{out}");
+            let (status, out, _) = run(&[subcommand, path.to_str().unwrap(), "--json"]);
+            assert_eq!((status, &objects(&out)[0]["footer_repaired"]), (0, &vec![repaired].into()), "{out}");
+        }
+    }
+    for subcommand in ["plan", "scan"] {
+        assert!(!run(&[subcommand, GOOD]).1.contains("repaired"));
+        assert_eq!(objects(&run(&[subcommand, GOOD, "--json"]).1)[0]["footer_repaired"], Value::Array(Vec::new()));
+    }
 }
 
 #[cfg(feature = "emulated")]

@@ -38,8 +38,8 @@ fn corpus() -> Option<PathBuf> {
     root
 }
 
-/// Files of others: groups row groups, nested, tiny pages, large chunks, codecs of the CPU, an index, no rows.
-const REAL: [&str; 12] = [
+/// Files of others: row groups, nested, tiny pages, large chunks, codecs of the CPU, an index, no rows, a footer to repair.
+const REAL: [&str; 13] = [
     "apache+parquet-testing/data/alltypes_plain.snappy.parquet",
     "apache+parquet-testing/data/alltypes_tiny_pages.parquet",
     "apache+parquet-testing/data/nested_structs.rust.parquet",
@@ -52,6 +52,7 @@ const REAL: [&str; 12] = [
     "apache+parquet-testing/data/fixed_length_decimal.parquet",
     "duckdb+duckdb/data/parquet-testing/userdata1.parquet",
     "duckdb+duckdb/data/parquet-testing/bug1554.parquet",
+    "hyparam+hyparquet/test/files/strings.parquet",
 ];
 
 #[test]

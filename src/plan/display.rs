@@ -15,6 +15,9 @@ impl fmt::Display for ScanPlan {
             self.leaves.len(),
             self.batches.len()
         )?;
+        if !self.repaired.is_empty() {
+            writeln!(f, "{}", cut(&format!("footer repaired: {}", self.repaired.join(", "))))?;
+        }
         self.batches.iter().enumerate().try_for_each(|(at, batch)| batch.write(f, at))
     }
 }

@@ -9,6 +9,7 @@ mod rows;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::RowSelection;
@@ -55,6 +56,8 @@ pub struct Selection {
 pub struct ScanPlan {
     /// Indices of the projected leaves, ascending.
     pub leaves: Vec<usize>,
+    /// What was mended in the footer, as [`Footer::repaired`] has it.
+    pub repaired: Arc<[&'static str]>,
     /// The batches.
     pub batches: Vec<BatchPlan>,
 }
@@ -228,7 +231,7 @@ impl ScanPlan {
             Ok(BatchPlan { row_groups: placed, rows, all_rows, chunks, ranges, slab_bytes, memory })
         };
         let batches = batches.into_iter().map(batch).collect::<Result<_>>()?;
-        Ok(Self { leaves, batches })
+        Ok(Self { leaves, repaired: footer.repaired.clone(), batches })
     }
 }
 

@@ -168,6 +168,7 @@ impl GpuReaderBuilder {
         let report = ScanReport {
             row_groups: plan.batches.iter().map(|batch| batch.row_groups.len()).sum(),
             columns: plan.leaves.len(),
+            footer_repaired: plan.repaired.clone(),
             file_bytes: chunks().map(|chunk| chunk.bytes.end - chunk.bytes.start).sum(),
             page_bytes: page_bytes.fold(0, u64::saturating_add),
             ..ScanReport::default()
@@ -278,6 +279,8 @@ pub struct ScanReport {
     pub batches: usize,
     /// Projected leaf columns.
     pub columns: usize,
+    /// Fields of the footer that were left out or changed, as [`Footer::repaired`] has them; empty for almost every file.
+    pub footer_repaired: Arc<[&'static str]>,
     /// Leaf columns that arrow-rs decoded in place of a kernel, in any batch, with the reason.
     pub columns_on_cpu: BTreeMap<String, String>,
     /// Column chunks whose pages the CPU decompressed and kernels decoded, by codec.

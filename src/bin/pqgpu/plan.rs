@@ -28,7 +28,8 @@ pub fn run(args: &Plan) -> Result<Status> {
 }
 
 fn object(file: &str, plan: &ScanPlan) -> Value {
-    json!({ "file": file, "leaves": plan.leaves, "batches": plan.batches.iter().map(batch).collect::<Vec<_>>() })
+    let batches: Vec<_> = plan.batches.iter().map(batch).collect();
+    json!({ "file": file, "leaves": plan.leaves, "footer_repaired": *plan.repaired, "batches": batches })
 }
 
 fn batch(batch: &BatchPlan) -> Value {

@@ -133,6 +133,7 @@ fn object(args: &Scan, name: &str, device: &Device, scanned: &Scanned, unmet: Op
         "row_groups": it.row_groups,
         "batches": it.batches,
         "columns": it.columns,
+        "footer_repaired": *it.footer_repaired,
         "columns_on_cpu": it.columns_on_cpu.len(),
         "cpu_reasons": report::by_reason(&it.columns_on_cpu),
         "decompressed_on_cpu": it.decompressed_on_cpu,
@@ -174,6 +175,9 @@ fn print(name: &str, device: &Device, args: &Scan, scanned: &Scanned) {
     let row = |what: &str, bytes: u64| {
         println!("  {what:<6} {:>12} {:>14}", report::size(bytes), report::speed(bytes, *seconds));
     };
+    if !it.footer_repaired.is_empty() {
+        println!("{}", report::line(&format!("  footer repaired: {}", it.footer_repaired.join(", "))));
+    }
     println!("  {seconds:.4} s, {} launches, {} waits", it.launches, it.syncs);
     row("file", it.file_bytes);
     row("pages", it.page_bytes);
