@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -77,16 +77,26 @@ fn expected() -> BTreeMap<(String, String), String> {
     expected
 }
 
+/// Held in common by tests that watch the peak of the process, alone by one in which arrow-rs takes much more.
+static MEMORY: RwLock<()> = RwLock::new(());
+
+/// The most resident memory since the process began or since [`forget_peak`].
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
+/// Linux's way, as root or owner; where it is not allowed the peak stays what it was.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 /// `column` is the one in the list of expected outcomes.
 fn run(device: &Device, column: &str) {
     let options = ReadOptions::default();
     let Some((root, paths)) = corpus() else { return };
+    let _watched = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     let before = peak_bytes();
     let outcomes: Vec<_> = paths.iter().map(|path| (path, outcome(&root.join(path), device, &options))).collect();
     let count = |wanted: &str| outcomes.iter().filter(|(_, outcome)| outcome == wanted).count();
@@ -117,7 +127,7 @@ fn run(device: &Device, column: &str) {
     let good = paths.iter().find(|path| path.ends_with("data/alltypes_plain.snappy.parquet")).unwrap();
     assert_eq!(outcome(&root.join(good), device, &options), "reads");
     let peak = peak_bytes();
-    assert!(peak < 2 << 30, "{peak} bytes at the peak, {before} before");
+    assert!(peak <= before.max(2 << 30), "{peak} bytes at the peak, {before} before");
 }
 
 #[test]
@@ -136,6 +146,7 @@ fn on_the_emulated_device() {
 #[test]
 fn in_the_types_of_options() {
     let Some((root, paths)) = corpus() else { return };
+    let _watched = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     let device = Device::open(DeviceChoice::Emulated(3)).unwrap();
     let options = ReadOptions::default().with_narrow_decimals(true).with_dictionaries(true);
     let options = options.with_string_type(StringType::View);
@@ -162,6 +173,7 @@ fn on_the_gpu() {
 #[test]
 fn files_that_arrow_rs_refuses_and_others_read() {
     let Some((root, _)) = corpus() else { return };
+    let _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
     let list = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refused.tsv")).unwrap();
     let device = Device::open(DeviceChoice::Emulated(2)).unwrap();
     let mut read = 0;
@@ -174,6 +186,7 @@ fn files_that_arrow_rs_refuses_and_others_read() {
         assert_eq!(outcome(&root.join(path), &device, &ReadOptions::default()), expected, "{path}");
         read += usize::from(expected == "reads");
     }
+    forget_peak();
     println!("{} files that arrow-rs refuses, {read} of which are read", list.lines().count() - 1);
 }
 
