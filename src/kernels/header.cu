@@ -298,8 +298,10 @@ KERNEL(pqgpu_page_headers, PageHeadersArgs, 32) {
     uint32_t pages = 0;
     uint64_t values = 0;
     Fields fields;
-    // Index pages are passed over; what lies behind the last value is nobody's business.
-    while (values < chunk.num_values && reader.at < reader.end) {
+    // Index pages are passed over. What lies behind the last value is nobody's business, unless it is a page with more
+    // values: then a count is wrong, which the host finds out when it adds them up.
+    while (reader.at < reader.end && values <= chunk.num_values) {
+        const bool behind = values == chunk.num_values;
         PageHeader header;
         const uint64_t start = reader.at;
         header.header_offset = start - reader.begin;
@@ -317,11 +319,12 @@ KERNEL(pqgpu_page_headers, PageHeadersArgs, 32) {
         else if (!index && !describe(fields, header)) fail(reader, FAULT_HEADER_MALFORMED);
         if (reader.fault != FAULT_NONE) break;
         reader.at = body + (uint32_t)compressed;
-        if (index) continue;
+        if (index || (behind && (header.kind == PAGE_DICTIONARY || header.num_values == 0))) continue;
         if (header.kind != PAGE_DICTIONARY) values += header.num_values;
         if (pages < chunk.capacity && lane() == 0) table[pages] = header;
         pages++;
     }
+    if (values == chunk.num_values) reader.fault = FAULT_NONE;
     if (lane() == 0) {
         at<ChunkResult>(args.results)[blockIdx.x] = {
             pages, reader.fault, reader.fault != FAULT_NONE ? reader.fault_at - reader.begin : 0};
