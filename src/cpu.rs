@@ -39,7 +39,7 @@ pub fn decode<R: ChunkReader + Clone + 'static>(
     let group = footer.metadata().row_group(row_group);
     for leaf in footer.leaves.iter().filter(|leaf| projection.leaf_included(leaf.index)) {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0); // the page reader goes by pages
-        guard::catch(|| counts::check(group.column(leaf.index), rows, bytes.clone()))
+        guard::catch(|| counts::check(group.column(leaf.index), rows, selected.is_some(), bytes.clone()))
             .map_err(|error| Error::from_parquet(Place::chunk(row_group, &leaf.path), error))?;
     }
     decode_from(footer, projection, row_group, selected, bytes.clone()).map_err(|error| {

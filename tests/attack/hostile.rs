@@ -28,6 +28,13 @@ pub struct Lies {
     pub both_inside: bool,
 }
 
+impl Lies {
+    /// Whether the pages are cut in unusual places, and that is all.
+    pub fn are_none(self) -> bool {
+        self.levels + self.headers + self.footer + self.index == 0
+    }
+}
+
 /// A column chunk as levels and values.
 #[derive(Debug, Default)]
 struct Values {
