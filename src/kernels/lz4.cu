@@ -244,6 +244,7 @@ DEVICE void write_batch(const Batch& batch, const uint8_t* stream, uint8_t* outp
 KERNEL(pqgpu_lz4, Lz4Args, 128) {
     __shared__ Batch batches[2];
     __shared__ uint4 ring[RING / 16];
+    __shared__ bool refused;
     if (blockIdx.x >= args.count) return;
     const uint32_t index = at<const uint32_t>(args.items)[blockIdx.x];
     const Page page = at<const Page>(args.pages)[index];
@@ -251,6 +252,7 @@ KERNEL(pqgpu_lz4, Lz4Args, 128) {
     const uint64_t levels = page.kind == PAGE_DATA_V2 ? (uint64_t)page.rep_bytes + page.def_bytes : 0;
     if (levels > page.source_bytes || levels > page.body_bytes || page.source_bytes > MOST || page.body_bytes > MOST) {
         if (threadIdx.x == 0) raise_fault(args.fault, index, 0, FAULT_DECOMPRESS);
+        clear_body(page);
         return;
     }
     const uint8_t* stream = at<const uint8_t>(page.source) + levels;
@@ -285,5 +287,10 @@ KERNEL(pqgpu_lz4, Lz4Args, 128) {
         if (last) break;
         __syncthreads();
     }
-    if (decoding && fault != FAULT_NONE && lane() == 0) raise_fault(args.fault, index, levels + decoder.at, fault);
+    if (decoding && lane() == 0) {
+        refused = fault != FAULT_NONE;
+        if (refused) raise_fault(args.fault, index, levels + decoder.at, fault);
+    }
+    __syncthreads();
+    if (refused) clear_body(page);
 }
