@@ -2,12 +2,11 @@
 #pragma once
 #include "prelude.cuh"
 
-// Fills the body of a page that does not decompress. Kernels that come to the page before the host learns of its fault
-// must not find what was in the memory before. All threads call it. Such bodies lie at multiples of 16.
-DEVICE void clear_body(const Page& page) {
-    const uint32_t words = page.body_bytes / 16;
-    for (uint32_t it = threadIdx.x; it < words; it += blockDim.x) at<uint4>(page.body)[it] = make_uint4(0, 0, 0, 0);
-    for (uint32_t it = words * 16 + threadIdx.x; it < page.body_bytes; it += blockDim.x) at<uint8_t>(page.body)[it] = 0;
+// Fills the body of the block's page, which does not decompress. Kernels that come to the page before the host learns of
+// its fault must not find what was in the memory before. All threads call it.
+DEVICE void clear_body(uint64_t pages, uint64_t items) {
+    const Page& page = at<const Page>(pages)[at<const uint32_t>(items)[blockIdx.x]]; // read again: registers are scarce
+    for (uint32_t it = threadIdx.x; it < page.body_bytes; it += blockDim.x) at<uint8_t>(page.body)[it] = 0;
 }
 
 static constexpr unsigned BLOCK = 512;      // bytes that a warp loads at once

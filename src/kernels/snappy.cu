@@ -183,7 +183,7 @@ KERNEL(pqgpu_snappy, SnappyArgs, 128) {
     const uint64_t levels = page.kind == PAGE_DATA_V2 ? (uint64_t)page.rep_bytes + page.def_bytes : 0;
     if (levels > page.source_bytes || levels > page.body_bytes || page.source_bytes > MOST || page.body_bytes > MOST) {
         if (threadIdx.x == 0) raise_fault(args.fault, index, 0, FAULT_DECOMPRESS);
-        clear_body(page);
+        clear_body(args.pages, args.items);
         return;
     }
     const uint8_t* stream = at<const uint8_t>(page.source) + levels;
@@ -226,5 +226,5 @@ KERNEL(pqgpu_snappy, SnappyArgs, 128) {
         if (refused) raise_fault(args.fault, index, levels + decoder.at, fault);
     }
     __syncthreads();
-    if (refused) clear_body(page);
+    if (refused) clear_body(args.pages, args.items);
 }
