@@ -160,7 +160,8 @@ fn encrypted_columns_are_named_and_the_others_are_read() {
     };
     let path = root.join("apache+parquet-testing/data/encrypt_columns_plaintext_footer.parquet.encrypted");
     let footer = read(&path).unwrap();
-    let encrypted: Vec<&str> = footer.encrypted.iter().map(|(_, leaf)| footer.leaves[*leaf].path.as_str()).collect();
+    let encrypted: Vec<&str> =
+        footer.encryption.certain.iter().map(|(_, leaf)| footer.leaves[*leaf].path.as_str()).collect();
     assert_eq!(encrypted, ["float_field", "double_field"]);
 
     let open = || GpuReaderBuilder::try_new(Arc::new(Source::open(path.to_str().unwrap()).unwrap()), Device::Cpu);

@@ -59,7 +59,7 @@ fn stating(column: &str, statistics: Statistics, orders: Option<ColumnOrder>) ->
         page_index: None,
         leaves: Arc::default(),
         fields: Arc::default(),
-        encrypted: Arc::default(),
+        encryption: Arc::default(),
         repaired: Arc::default(),
         file_bytes: 0,
     }

@@ -4,8 +4,8 @@
 //! pages for damaged ones.
 //!
 //! A chunk counts as encrypted when the footer keeps a copy of its metadata encrypted with the column's own key. Crypto
-//! metadata alone does not tell: files exist that state it beside plain pages, and arrow-rs reads them. A column that is
-//! encrypted with the footer's key, under a plain footer, therefore still looks damaged.
+//! metadata alone does not tell: files exist that state it beside plain pages, and arrow-rs reads them. Where such a
+//! chunk, which may be encrypted with the footer's key, turns out not to be readable, that is why.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,25 @@ use super::thrift::{LIST, Thrift};
 // Fields of parquet.thrift.
 const FILE_ROW_GROUPS: i64 = 4;
 const ROW_GROUP_COLUMNS: i64 = 1;
+const COLUMN_CRYPTO_METADATA: i64 = 8;
 const COLUMN_ENCRYPTED_METADATA: i64 = 9;
 
-/// The encrypted chunks, as row group and leaf, of a serialized `FileMetaData`. What cannot be read says nothing: that
+/// Column chunks, as row group and leaf.
+type Chunks = BTreeSet<(usize, usize)>;
+
+/// What a footer says of encryption.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encryption {
+    /// Chunks that are encrypted.
+    pub certain: Chunks,
+    /// Chunks that may be: they have crypto metadata and nothing else.
+    pub stated: Chunks,
+}
+
+/// The encrypted chunks of a serialized `FileMetaData`. What cannot be read says nothing: that
 /// is for the parser to refuse.
-pub(super) fn encrypted_chunks(file_metadata: &[u8]) -> BTreeSet<(usize, usize)> {
-    let mut chunks = BTreeSet::new();
+pub(super) fn encrypted_chunks(file_metadata: &[u8]) -> Encryption {
+    let mut found = Encryption::default();
     let mut thrift = Thrift::new(file_metadata);
     // `None` only means that the walk ended early.
     let _ = thrift.fields(|thrift, field, kind| {
@@ -33,16 +46,18 @@ pub(super) fn encrypted_chunks(file_metadata: &[u8]) -> BTreeSet<(usize, usize)>
                 }
                 thrift.structs(|thrift, leaf| {
                     thrift.fields(|thrift, field, kind| {
-                        if field == COLUMN_ENCRYPTED_METADATA {
-                            chunks.insert((row_group, leaf));
-                        }
+                        match field {
+                            COLUMN_CRYPTO_METADATA => found.stated.insert((row_group, leaf)),
+                            COLUMN_ENCRYPTED_METADATA => found.certain.insert((row_group, leaf)),
+                            _ => false,
+                        };
                         thrift.skip(kind, 5)
                     })
                 })
             })
         })
     });
-    chunks
+    found
 }
 
 #[cfg(test)]
@@ -64,17 +79,19 @@ mod tests {
 
     #[test]
     fn encrypted_chunks_are_found_and_nothing_else() {
-        assert_eq!(encrypted_chunks(&FOOTER), BTreeSet::from([(1, 0)]));
+        let all = encrypted_chunks(&FOOTER);
+        assert_eq!(all, Encryption { certain: BTreeSet::from([(1, 0)]), stated: BTreeSet::from([(0, 1)]) });
         for cut in 0..FOOTER.len() {
-            assert!(encrypted_chunks(&FOOTER[..cut]).is_subset(&BTreeSet::from([(1, 0)])));
+            let some = encrypted_chunks(&FOOTER[..cut]);
+            assert!(some.certain.is_subset(&all.certain) && some.stated.is_subset(&all.stated));
         }
     }
 
     #[test]
     fn nonsense_ends() {
         // Lists in lists without an end, and a list of 2^63 bytes in a few.
-        assert!(encrypted_chunks(&[[0x59].as_slice(), &[0x19; 100_000]].concat()).is_empty());
+        assert_eq!(encrypted_chunks(&[[0x59].as_slice(), &[0x19; 100_000]].concat()), Encryption::default());
         let long = [0x59, 0xf3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 2];
-        assert!(encrypted_chunks(&long).is_empty());
+        assert_eq!(encrypted_chunks(&long), Encryption::default());
     }
 }

@@ -7,7 +7,6 @@ mod repair;
 mod thrift;
 mod types;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -19,6 +18,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use crate::error::{Error, Place, Result};
 use crate::guard;
 use crate::io::source::{Source, SourceReader};
+pub use encryption::Encryption;
 pub use field::{Field, ListKind};
 pub use leaf::{Leaf, LeafDecode};
 
@@ -40,8 +40,8 @@ pub struct Footer {
     pub leaves: Arc<[Leaf]>,
     /// Every top-level field of the Arrow schema as a tree; `None` for those of which kernels decode no leaf.
     pub fields: Arc<[Option<Field>]>,
-    /// Row group and leaf of each encrypted column chunk. A scan that needs none of them can do without a key.
-    pub encrypted: Arc<BTreeSet<(usize, usize)>>,
+    /// Which column chunks are encrypted. A scan that needs none of them can do without a key.
+    pub encryption: Arc<Encryption>,
     /// Fields of the footer, by their names in parquet.thrift, that were left out or changed since the `parquet` crate
     /// refuses them as they are.
     pub repaired: Arc<[&'static str]>,
@@ -58,7 +58,7 @@ impl Footer {
     /// encrypted footer, or one that keeps what it says of columns encrypted; [`Error::Io`].
     pub fn read(source: &Arc<Source>) -> Result<Self> {
         let file_bytes = source.len();
-        let Parsed { metadata, encrypted, repaired } = read_metadata(source)?;
+        let Parsed { metadata, encryption, repaired } = read_metadata(source)?;
         let with_index = read_page_index(source, &metadata);
         let arrow = guard::catch(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::default()))
             .map_err(|error| Error::from_parquet(Place::default(), error))?;
@@ -68,10 +68,20 @@ impl Footer {
             page_index: with_index,
             leaves,
             fields,
-            encrypted: Arc::new(encrypted),
+            encryption: Arc::new(encryption),
             repaired: repaired.into(),
             file_bytes,
         })
+    }
+
+    /// The same error, unless it finds damage in a chunk that is said to be encrypted: then that is what is wrong.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let Error::Corrupt { place, .. } = &error else { return error };
+        let leaf = self.leaves.iter().position(|leaf| Some(&leaf.path) == place.column.as_ref());
+        match place.row_group.zip(leaf) {
+            Some(chunk) if self.encryption.stated.contains(&chunk) => Error::encrypted(place.clone()),
+            _ => error,
+        }
     }
 
     /// The metadata.
@@ -93,7 +103,7 @@ impl Footer {
 /// What is read of a footer.
 struct Parsed {
     metadata: ParquetMetaData,
-    encrypted: BTreeSet<(usize, usize)>,
+    encryption: Encryption,
     repaired: Vec<&'static str>,
 }
 
@@ -127,13 +137,13 @@ fn read_metadata(source: &Source) -> Result<Parsed> {
         });
         match parsed {
             Ok(metadata) => {
-                let encrypted = encryption::encrypted_chunks(file_metadata(&bytes));
+                let encryption = encryption::encrypted_chunks(file_metadata(&bytes));
                 let repaired = match has_impossible_dictionary(&metadata) {
                     true => parse_repaired(file_metadata(&bytes)),
                     false => None,
                 };
                 let (metadata, repaired) = repaired.unwrap_or((metadata, Vec::new()));
-                return Ok(Parsed { metadata, encrypted, repaired });
+                return Ok(Parsed { metadata, encryption, repaired });
             }
             // It asks for more than it had, and never for more than the file, so this ends.
             Err(ParquetError::NeedMoreData(needed)) if tail < needed as u64 && needed as u64 <= file_bytes => {
@@ -141,10 +151,10 @@ fn read_metadata(source: &Source) -> Result<Parsed> {
             }
             Err(error) => {
                 if let Some((metadata, repaired)) = parse_repaired(file_metadata(&bytes)) {
-                    return Ok(Parsed { metadata, encrypted: BTreeSet::new(), repaired });
+                    return Ok(Parsed { metadata, encryption: Encryption::default(), repaired });
                 }
                 // Without their keys the metadata of encrypted columns is missing, which the parser takes for damage.
-                return Err(match encryption::encrypted_chunks(file_metadata(&bytes)).first() {
+                return Err(match encryption::encrypted_chunks(file_metadata(&bytes)).certain.first() {
                     Some((row_group, leaf)) => {
                         let place = Place { row_group: Some(*row_group), ..Place::default() };
                         Error::unsupported(place, format!("column {leaf} is encrypted; decryption is not supported"))
@@ -181,4 +191,23 @@ fn read_page_index(source: &Arc<Source>, metadata: &ParquetMetaData) -> Option<A
         reader.finish()
     });
     read.ok().filter(|it| it.page_index().is_some()).map(Arc::new)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_in_a_column_that_is_said_to_be_encrypted_is_that() {
+        let bytes = include_bytes!("../../testdata/orders.parquet");
+        let mut footer = Footer::read(&Arc::new(Source::from_bytes("orders", Bytes::from_static(bytes)))).unwrap();
+        let damaged = |leaf: &Leaf| Error::corrupt(Place::chunk(0, &leaf.path), "malformed page header");
+        assert_eq!(footer.explain(damaged(&footer.leaves[1])).kind(), "corrupt");
+        footer.encryption = Arc::new(Encryption { stated: [(0, 1)].into(), ..Encryption::default() });
+        let error = footer.explain(damaged(&footer.leaves[1]));
+        assert_eq!(error.place().unwrap().column.as_ref(), Some(&footer.leaves[1].path));
+        assert!(error.kind() == "unsupported" && error.to_string().contains("encrypted"), "{error}");
+        assert_eq!(footer.explain(damaged(&footer.leaves[0])).kind(), "corrupt");
+    }
 }

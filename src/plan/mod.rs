@@ -305,8 +305,8 @@ pub(crate) fn codec_name(codec: Compression) -> String {
 /// A chunk's bytes, cut at the file's end: arrow-rs, too, only fails when it needs what is not there.
 pub(crate) fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
     let place = || Place::chunk(row_group, &footer.leaves[leaf].path);
-    if footer.encrypted.contains(&(row_group, leaf)) {
-        return Err(Error::unsupported(place(), "the column is encrypted; decryption is not supported"));
+    if footer.encryption.certain.contains(&(row_group, leaf)) {
+        return Err(Error::encrypted(place()));
     }
     let chunk = footer.metadata().row_group(row_group).column(leaf);
     let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());

@@ -262,7 +262,7 @@ impl Iterator for GpuReader {
             let plan = self.batches.pop_front()?;
             if let Err(error) = self.read(&plan) {
                 self.batches.clear();
-                return Some(Err(error));
+                return Some(Err(self.scan.footer.explain(error)));
             }
         }
     }
