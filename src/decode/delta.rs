@@ -1,15 +1,15 @@
-//! Launches the kernels of delta.cu and split.cu, which make of DELTA_* and BYTE_STREAM_SPLIT pages what the value kernels
-//! know: plain values, or a reference a string.
+//! DELTA_* and BYTE_STREAM_SPLIT pages become what the value kernels know: plain values, or a reference a string. Launches the
+//! kernels of delta.cu, and those of split.cu through [`split`].
 
 use parquet::basic::Type as PhysicalType;
 
-use super::{Table, blocks};
+use super::{Table, blocks, split};
 use crate::device::staging::{Slot, Staged, Staging};
 use crate::device::{DeviceBuffer, Stream};
 use crate::error::{Error, Result};
 use crate::footer::{Leaf, LeafDecode};
 use crate::kernels::abi::{
-    self, DeltaIntegersArgs, DeltaLengthsArgs, DeltaStringsArgs, PageState, SplitArgs, StringRef, encoding,
+    self, DeltaIntegersArgs, DeltaLengthsArgs, DeltaStringsArgs, PageState, StringRef, encoding,
 };
 
 /// Expanded pages start at multiples of this, so that plain values can be loaded whole.
@@ -100,17 +100,13 @@ impl Expand {
     /// Queues all but putting strings together. The levels of the pages have been decoded.
     pub(super) fn launch(&self, stream: &Stream, table: &Table, staged: &Staged, lists: Lists) -> Result<()> {
         let Table { pages, columns, states, fault } = *table;
-        let [integers, split, lengths] = [lists.integers, lists.split, lists.lengths].map(|it| staged.address(it));
+        let [integers, lengths] = [lists.integers, lists.lengths].map(|it| staged.address(it));
         let count = blocks(self.integers.len())?;
         let args = DeltaIntegersArgs { pages, columns, states, items: integers, fault, count: count.into() };
         // SAFETY: the table and the list hold `count` pages and live until the stream has been synchronised; their
         // scratch memory, too.
         unsafe { stream.launch(count, &args)? };
-        let count = blocks(self.split.len())?;
-        // SAFETY: as above.
-        unsafe {
-            stream.launch(count, &SplitArgs { pages, columns, states, items: split, fault, count: count.into() })?;
-        }
+        split::launch(stream, table, staged.address(lists.split), blocks(self.split.len())?)?;
         let count = blocks(self.lengths.len())?;
         // SAFETY: as above.
         unsafe { stream.launch(count, &DeltaLengthsArgs { pages, states, items: lengths, fault, count: count.into() }) }

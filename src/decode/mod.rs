@@ -24,6 +24,7 @@ mod nested;
 mod output;
 mod pages;
 mod selected;
+mod split;
 pub mod strings;
 pub mod utf8;
 mod zero;
