@@ -34,17 +34,6 @@ DEVICE bool has_fault(uint64_t slot, uint32_t page) { return *(volatile const ui
 template <typename T>
 DEVICE T* at(uint64_t address) { return (T*)address; }
 
-// Zeros, by all threads of the block.
-DEVICE void zero_bytes(uint64_t target, uint64_t bytes) {
-    const uint64_t end = target + bytes;
-    uint64_t words = (target + 7) & ~7ull; // 8-byte stores between unaligned edges
-    if (words > end) words = end;
-    const uint64_t tail = words + ((end - words) & ~7ull);
-    for (uint64_t it = target + threadIdx.x; it < words; it += blockDim.x) *at<uint8_t>(it) = 0;
-    for (uint64_t it = words + 8ull * threadIdx.x; it < tail; it += 8ull * blockDim.x) *at<uint64_t>(it) = 0;
-    for (uint64_t it = tail + threadIdx.x; it < end; it += blockDim.x) *at<uint8_t>(it) = 0;
-}
-
 // The calling thread's place.
 DEVICE unsigned lane() { return threadIdx.x % 32; }
 DEVICE unsigned warp() { return threadIdx.x / 32; }
