@@ -160,11 +160,6 @@ impl Error {
         Self::Unsupported { place, message: message.into() }
     }
 
-    /// A column that cannot be decoded without its key.
-    pub(crate) fn encrypted(place: Place) -> Self {
-        Self::unsupported(place, "the column is encrypted; decryption is not supported")
-    }
-
     /// A failed read of `what`.
     pub fn io(what: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self::Io { what: what.into(), cause: cause.into() }

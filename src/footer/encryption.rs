@@ -5,7 +5,7 @@
 //!
 //! A chunk counts as encrypted when the footer keeps a copy of its metadata encrypted with the column's own key. Crypto
 //! metadata alone does not tell: files exist that state it beside plain pages, and arrow-rs reads them. Where such a
-//! chunk, which may be encrypted with the footer's key, turns out not to be readable, that is why.
+//! chunk turns out not to be readable, it may be since it is encrypted with the footer's key, and the error says so.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,7 @@ pub struct Encryption {
     pub stated: Chunks,
 }
 
-/// The encrypted chunks of a serialized `FileMetaData`. What cannot be read says nothing: that
-/// is for the parser to refuse.
+/// The encrypted chunks of a serialized `FileMetaData`. What cannot be read says nothing: that is for the parser to refuse.
 pub(super) fn encrypted_chunks(file_metadata: &[u8]) -> Encryption {
     let mut found = Encryption::default();
     let mut thrift = Thrift::new(file_metadata);

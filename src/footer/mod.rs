@@ -74,12 +74,16 @@ impl Footer {
         })
     }
 
-    /// The same error, unless it finds damage in a chunk that is said to be encrypted: then that is what is wrong.
+    /// The same error, unless it finds damage in a chunk that is said to be encrypted: then that comes first.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        let Error::Corrupt { place, .. } = &error else { return error };
+        let Error::Corrupt { place, message } = &error else { return error };
         let leaf = self.leaves.iter().position(|leaf| Some(&leaf.path) == place.column.as_ref());
         match place.row_group.zip(leaf) {
-            Some(chunk) if self.encryption.stated.contains(&chunk) => Error::encrypted(place.clone()),
+            Some(chunk) if self.encryption.stated.contains(&chunk) => {
+                let message =
+                    format!("the column is stated to be encrypted, and decryption is not supported: {message}");
+                Error::unsupported(place.clone(), message)
+            }
             _ => error,
         }
     }
@@ -208,6 +212,7 @@ mod tests {
         let error = footer.explain(damaged(&footer.leaves[1]));
         assert_eq!(error.place().unwrap().column.as_ref(), Some(&footer.leaves[1].path));
         assert!(error.kind() == "unsupported" && error.to_string().contains("encrypted"), "{error}");
+        assert!(error.to_string().contains("malformed page header"), "{error}");
         assert_eq!(footer.explain(damaged(&footer.leaves[0])).kind(), "corrupt");
     }
 }

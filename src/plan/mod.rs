@@ -306,7 +306,7 @@ pub(crate) fn codec_name(codec: Compression) -> String {
 pub(crate) fn chunk_bytes(footer: &Footer, row_group: usize, leaf: usize) -> Result<Range<u64>> {
     let place = || Place::chunk(row_group, &footer.leaves[leaf].path);
     if footer.encryption.certain.contains(&(row_group, leaf)) {
-        return Err(Error::encrypted(place()));
+        return Err(Error::unsupported(place(), "the column is encrypted; decryption is not supported"));
     }
     let chunk = footer.metadata().row_group(row_group).column(leaf);
     let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
